@@ -438,7 +438,7 @@ class Seed:
 
     slot: Any  # a number; a leaf, before the leaves among the roots are served
     spec: Spec
-    value: Array | float
+    value: Any  # an array or a number; of a recorded sweep a tensor
     offset: int | None = None  # in the family's gradient buffer
 
 
@@ -449,7 +449,7 @@ class GradientObserver:
     key: Any  # a slot number or a leaf, an object with a ``spec``
     spec: Spec
     offset: int = 0
-    gradient: Array | None = None  # set by the sweep; None if nothing reached it
+    gradient: Any = None  # an array, or a tensor of a recorded sweep; None if nothing reached it
     hook: Callable[[Array], Array | None] | None = None
     """Called with the gradient at the slot's instruction; an array that it returns takes its place."""
     after: Callable[[list[Array | None], Array], list[Array | None]] | None = None

@@ -131,6 +131,7 @@ class FormBlock(Struct):
     form: int  # the form
     ready: int  # 0, READY, READY | SINGLE: there is nothing to look at twice
     order: int  # whether the gradient buffer is laid out as a C array
+    pushes: int  # an InputBlock for the pushforward of each input; 0 before a forward sweep comes to the form
 
 
 NEVER, IF_INPUT_IS, ALWAYS = range(3)

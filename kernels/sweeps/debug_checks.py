@@ -11,7 +11,6 @@ are looked at; what the others point to only now and then, with the whole tape.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,18 +63,12 @@ class Picture(NamedTuple):
     chunks: Words
 
 
-@functools.cache
-def native() -> Any:
-    """Return what reads a tape at once."""
-    return jit.load_module("native.tape_native")
-
-
 def taken(header: int) -> Picture:
     """Take a picture of a tape."""
     room = 1 << 12
     while True:
         copy = np.empty(room, np.int64)
-        wanted = native().picture(header, data_of(copy), room)
+        wanted = jit.load_module("native.tape_native").picture(header, data_of(copy), room)
         if wanted <= room:
             header_words, size = copy[: TapeHeader.SIZE], int(copy[TapeHeader.size])
             rest = TapeHeader.SIZE + size if wanted > TapeHeader.SIZE else wanted
@@ -346,7 +339,7 @@ class _Checker:
             return "" if operand < slot else "a slot that is not before the result's"
         if not 0 < operand >> TAPE_BITS < memory.MOST_TAPES:
             return "no slot"
-        count = native().holders(operand)
+        count = jit.load_module("native.tape_native").holders(operand)
         return {-1: "a slot that its tape has not reached", 0: "a slot of another tape that nobody holds"}.get(
             count, ""
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,17 +12,15 @@ import numpy as np
 
 from kernels.calls.object_types import header_of
 from kernels.foundation.specs import Array, GradientObserver, Seed, Spec, empty, pattern, plant
-from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
 from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import FoundLeaf, InputBlock, SweepHeader
+from kernels.native.structs import FormBlock, InputBlock, SweepHeader
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import add_by_elements, buffer_of, clear, product
-from kernels.sweeps.reverse import operand_spec
 from kernels.sweeps.workspace import Families, Workspace, key_of, mark, observe, relevant, run_mark, seed_buffer
 
 # Pushforwards: each pullback read the other way, with the patterns of target and cotangent exchanged.
@@ -97,47 +94,11 @@ def pushes_of(form: Form) -> Pushes:
     return pushforwards
 
 
-class PushforwardTable:
-    """The blocks of pushforwards by the address of their form's block, as native code looks them up."""
-
-    def __init__(self) -> None:
-        self.words = np.zeros((64, 2), np.int64)
-        self.known: dict[int, Form] = {}
-
-    @property
-    def mask(self) -> int:
-        """The number of places less one, a power of two less one."""
-        return len(self.words) - 1
-
-    @property
-    def address(self) -> int:
-        """Where the table begins."""
-        return where(self.words)
-
-    def add(self, form: Form) -> None:
-        """Compile the pushforwards of a form, enter them and keep them."""
-        pushforwards = pushes_of(form)
-        if form.pulls and not form.is_view:
-            pushforwards.compile()
-        self.known[where(form.block)] = form
-        if 2 * len(self.known) > len(self.words):
-            self.words = np.zeros((4 * len(self.words), 2), np.int64)
-        self.words[:] = 0
-        for block, known in self.known.items():
-            at = block >> 4 & self.mask
-            while self.words[at, 0]:
-                at = (at + 1) & self.mask
-            self.words[at] = block, where(known.pushes.block)
-
-
-_tables = [PushforwardTable()]
-
-
-def table() -> PushforwardTable:
-    """Return the table for a run that begins: another one when the last has grown large."""
-    if len(_tables[0].known) > MOST:
-        _tables[0] = PushforwardTable()
-    return _tables[0]
+def compile_pushes(form: Form) -> None:
+    """Compile the pushforwards of a form, and let its block say where native code finds them."""
+    pushforwards = pushes_of(form)
+    pushforwards.compile()
+    form.block[FormBlock.pushes] = where(pushforwards.block)
 
 
 def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ...], start: int, offset: int) -> None:
@@ -166,7 +127,7 @@ _SOURCE = structs.RELEVANT | structs.KEPT | structs.TOUCHED
 _TARGET = structs.USED | structs.KEPT
 
 
-Leaves = list[tuple[Any, Spec | None]]  # leaves, and the slots of other tapes with their specs
+Leaves = list[tuple[Any, Spec]]  # leaves, and the slots of other tapes, with their specs
 
 
 def forward(
@@ -212,22 +173,12 @@ _NOWHERE: Any = None
 
 def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
-    leaves: Leaves = []
-    for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
-        leaf = entries.operand(space.leaf_rows[at], space.leaf_rows[at + 1])
-        foreign = type(leaf) is int
-        leaves.append((leaf, operand_spec(entries, space.leaf_rows[at], space.leaf_rows[at + 1]) if foreign else None))
-    return leaves
+    return [(leaf, spec) for leaf, spec, _ in space.marked_leaves(entries)]
 
 
 def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:
     slots = {seed.slot for seed in sources}.union(fixed)
     return [(leaf, spec) for leaf, spec in leaves if type(leaf) is int and leaf not in slots]
-
-
-@functools.cache
-def _native() -> Any:
-    return jit.load_module("sweeps.sweep_native")
 
 
 def _forward(
@@ -238,7 +189,7 @@ def _forward(
     batch: int,
     fixed: Sequence[int],
 ) -> Leaves:
-    header, native = space.words, _native()
+    header, native = space.words, jit.load_module("sweeps.sweep_native")
     tangents = [seed_buffer(seed, batch) for seed in sources]
     buffers = [empty(o.spec, batch) for o in targets]
     rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, tangents, strict=True)]
@@ -253,14 +204,11 @@ def _forward(
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
         space.relevant(space.address)
-        known = table()
-        while (
-            native.prepare(space.address, known.address, known.mask) == structs.MISSING
-        ):  # and count the uses of each tangent
-            known.add(entries.form(header[SweepHeader.at]))
+        while native.prepare(space.address) == structs.MISSING:  # and count the uses of each tangent
+            compile_pushes(entries.form(header[SweepHeader.at]))
         header[SweepHeader.position] = header[SweepHeader.count] - 1
         stash: dict[Any, Any] = {}
-        while (status := native.push(space.address, known.address, known.mask)) == structs.PAUSE:
+        while (status := native.push(space.address)) == structs.PAUSE:
             _act(space, entries, stash, batch)
         reverse.check(status, "tangents of a forward")
         for observer, buffer in zip(targets, buffers, strict=True):
@@ -274,7 +222,7 @@ def _forward(
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
     """Let Python compute the tangent of an instruction that native code cannot run."""
-    native, at = _native(), space.words[SweepHeader.position]
+    native, at = jit.load_module("sweeps.sweep_native"), space.words[SweepHeader.position]
     instruction = instruction_at(entries, int(space.order[at]))
     tangents: list[Array | None] = []
     for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):

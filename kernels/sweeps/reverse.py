@@ -29,7 +29,7 @@ from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.kinds.routine import RUNNING, check_failed
 from kernels.language import jit
 from kernels.native import c_api, pool, structs
-from kernels.native.structs import Bucket, FormBlock, FoundLeaf, InputBlock, SweepHeader
+from kernels.native.structs import FormBlock, InputBlock, SweepHeader
 from kernels.sweeps import reference_pullbacks
 from kernels.sweeps.reference_pullbacks import ArraySweep
 from kernels.sweeps.workspace import (
@@ -59,40 +59,23 @@ def place_leaves(
     cross_tape: bool,
 ) -> list[PlacedLeaf]:
     """Give each leaf found a place for its gradient."""
-    leaf_rows, flat = space.leaf_rows, space.flat
     placed: list[PlacedLeaf] = []
     observed = {o.key for o in observers} if observers else ()
-    for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
-        leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
+    for leaf, spec, bucket in space.marked_leaves(entries):
         if observed and leaf in observed:
             continue
-        bucket = Bucket.SIZE * leaf_rows[at + 2]
-        if type(leaf) is int:
-            if not cross_tape:
-                space.held = []
-                raise CrossingError
-            spec = operand_spec(entries, leaf_rows[at], leaf_rows[at + 1])
-            array = pool.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec)
-        else:
-            spec = leaf.spec
-            if spec is SCALAR and not batch:
-                placed.append((leaf, spec, bucket, None))
-                continue
-            if batch:
-                array = pool.empty((batch, spec.buffer_size), spec)
-            else:
-                array = pool.empty(spec.shape if spec.in_order else spec.buffer_size, spec)
-        flat[bucket + 1] = -id(array)
+        foreign = type(leaf) is int
+        if foreign and not cross_tape:
+            space.held = []
+            raise CrossingError
+        if spec is SCALAR and not (batch or foreign):
+            placed.append((leaf, spec, bucket, None))
+            continue
+        shape = spec.shape if spec.in_order and not foreign else (spec.buffer_size,)
+        array = pool.empty((batch, spec.buffer_size) if batch else shape, spec)
+        space.flat[bucket + 1] = -id(array)
         placed.append((leaf, spec, bucket, array))
     return placed
-
-
-def operand_spec(entries: Any, operand: int, last: int) -> Spec:
-    """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
-    form = entries.form(last)
-    start = last - int(form.block[FormBlock.entries]) + 1
-    spec: Spec = form.specs[operand - start - 1]
-    return spec
 
 
 def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:

@@ -76,6 +76,13 @@ from kernels.programs.replay_native import LEAST_I8, add_zero, least
 BLOCK = 1024
 
 
+def input_of_leaf(t, leaf_row: FoundLeaf):
+    """The words of the input, in its form's block, where a leaf was found."""
+    last = leaf_row.last
+    block = block_at(t, last)
+    return block + 8 * (FormBlock.SIZE + (leaf_row.place - (last - block.entries + 2)) * InputBlock.SIZE)
+
+
 def settle(h: SweepHeader):
     """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. ``h.at`` counts others."""
     missing = 0
@@ -83,10 +90,7 @@ def settle(h: SweepHeader):
     buckets, leaves, batch = h.buckets, h.leaves, h.batch
     for k in range(h.leaf):
         leaf_row = FoundLeaf(leaves + 8 * FoundLeaf.SIZE * k)
-        last = leaf_row.last
-        block = block_at(t, last)
-        i = leaf_row.place - (last - block.entries + 2)
-        input_block = InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
+        block, input_block = block_at(t, leaf_row.last), InputBlock(input_of_leaf(t, leaf_row))
         if block.kind == VIEW:
             input_block = block + 8 * (FormBlock.buffer - InputBlock.buffer)
         bucket = Bucket(buckets + 8 * Bucket.SIZE * leaf_row.bucket)
@@ -105,13 +109,6 @@ def settle(h: SweepHeader):
 # Delivers the gradients of the leaves that a sweep has reached, as tensors or values, and drops used instructions.
 
 CONTROL = True
-
-
-def input_of_leaf(t, leaf_row: FoundLeaf):
-    """The words of the input, in its form's block, where a leaf was found."""
-    last = leaf_row.last
-    block = block_at(t, last)
-    return block + 8 * (FormBlock.SIZE + (leaf_row.place - (last - block.entries + 2)) * InputBlock.SIZE)
 
 
 def is_number(input_block: InputBlock):

@@ -403,17 +403,7 @@ def abandon(h: SweepHeader) -> None:
 # gradient buffers.
 
 
-def pushes(table, mask, block):
-    """The block of pushforwards of a form; 0 if there is none yet."""
-    at = (block >> 4) & mask
-    while True:
-        held = load_i8(table + 16 * at)
-        if held == block or held == 0:
-            return load_i8(table + 16 * at + 8)
-        at = (at + 1) & mask
-
-
-def prepare(h: SweepHeader, table: int, mask: int) -> int:
+def prepare(h: SweepHeader) -> int:
     """Count, in each family's bucket, the operands that read its tangent; MISSING if pushforwards are not compiled."""
     items, buckets = h.tape.words, h.buckets
     order = h.order
@@ -421,7 +411,7 @@ def prepare(h: SweepHeader, table: int, mask: int) -> int:
         last = order[k]
         block = block_at(h.tape, last)
         kind = block.kind
-        if kind != VIEW and kind != PYTHON and pushes(table, mask, block) == 0:
+        if kind != VIEW and kind != PYTHON and block.pushes == 0:
             h.at = last
             return MISSING
     for k in range(h.count):
@@ -462,7 +452,7 @@ def copied(h: SweepHeader, bucket: Bucket, block: FormBlock):
     return target
 
 
-def write(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
+def write(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
     """For a write: clear the tangents that it overwrites, then add those of the value; MEMORY or OK."""
     items, buckets = h.tape.words, h.buckets
     start = last - block.entries + 1
@@ -485,12 +475,12 @@ def write(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
         if memory == 0:
             return MEMORY
         of = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE))
-        push = pushforwards + 8 * InputBlock.SIZE
+        push = block.pushes + 8 * InputBlock.SIZE
         call(h, push, memory + region, source_tangent, whole, of.buffer * of.item, 1)
     return OK
 
 
-def add(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
+def add(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
     items, buckets = h.tape.words, h.buckets
     start, elements = last - block.entries + 1, block.buffer
@@ -499,7 +489,7 @@ def add(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
         operand_tangent = tangent(h, key) if key != 0 else 0
         if operand_tangent == 0:
             continue
-        push = InputBlock(pushforwards + 8 * InputBlock.SIZE * i)
+        push = InputBlock(block.pushes + 8 * InputBlock.SIZE * i)
         of = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
         covers, touched = push.covers, bucket.flags & TOUCHED
         memory = gradient_buffer(bucket, buckets, elements * h.batch, block.item, covers)
@@ -530,7 +520,7 @@ def drop_tangents(h: SweepHeader, last, block: FormBlock):
         home.flags = flags
 
 
-def push(h: SweepHeader, table: int, mask: int) -> int:
+def push(h: SweepHeader) -> int:
     """Run the pushforwards in the order of the tape; PAUSE, at ``h.position``, for one that only Python runs."""
     items, order = h.tape.words, h.order
     for k in range(h.position, -1, -1):
@@ -549,12 +539,8 @@ def push(h: SweepHeader, table: int, mask: int) -> int:
             if flags & KEPT and copied(h, bucket, block) == 0:
                 return MEMORY
         else:
-            pushforwards = pushes(table, mask, block)
             point_at(items + 8 * (last - block.saved), block, h.pointers + 16)
-            if kind == PULLS:
-                status = add(h, last, block, bucket, pushforwards)
-            else:
-                status = write(h, last, block, bucket, pushforwards)
+            status = add(h, last, block, bucket) if kind == PULLS else write(h, last, block, bucket)
             if status != OK:
                 return status
         drop_tangents(h, last, block)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,21 +39,13 @@ _FIRST = 1 << 16
 LARGE_BUCKETS = 1 << 18
 
 
-class _Rows:
-    """Makes the sweep's arrays; with ``TAPE_DEBUG`` :class:`kernels.native.pool.Rows` does."""
-
-    @staticmethod
-    def zeros(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:  # noqa: ARG004 (the other's)
-        return np.zeros(shape, np.int64)
-
-
 class Workspace:
     """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
 
     def __init__(self) -> None:
         pool.linked()
         marks, sweeps = jit.load_module("sweeps.mark_native"), jit.load_module("sweeps.sweep_native")
-        self.rows: Any = pool.GuardedArrays() if pool.DEBUG else _Rows
+        self.guarded = pool.GuardedArrays()
         self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
         self.sweep, self.abandon, self.place = (
             native.entry_point for native in (sweeps.sweep, sweeps.abandon, sweeps.place)
@@ -62,15 +54,15 @@ class Workspace:
         self.find, self.arrived, self.release = (
             native.entry_point for native in (replays.find, replays.arrived, replays.release)
         )
-        self.header = self.rows.zeros("header", (SweepHeader.SIZE,))
+        self.header = self._zeros("header", (SweepHeader.SIZE,))
         self.begin = jit.bound("sweeps.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.short_backward_native", "end", self.header)
         if pool.DEBUG:
-            self.mark = debug_checks.checking(self.mark, self.rows, lambda at: word_at(at + 8 * SweepHeader.tape))
-            self.begin = debug_checks.checking(self.begin, self.rows, header_of)
+            self.mark = debug_checks.checking(self.mark, self.guarded, lambda at: word_at(at + 8 * SweepHeader.tape))
+            self.begin = debug_checks.checking(self.begin, self.guarded, header_of)
         self.words = memoryview(self.header)
         self.address = data_of(self.header)
-        self.pointers = self.rows.zeros("pointers", (64,))
+        self.pointers = self._zeros("pointers", (64,))
         self._reserve_presets(8)
         self.held: list[Any] = []
         self.busy = False
@@ -81,17 +73,20 @@ class Workspace:
         self.words[SweepHeader.stamp] = structs.FIRST_STAMP
         self.reserve(_FIRST)
 
+    def _zeros(self, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        return self.guarded.zeros(name, shape) if pool.DEBUG else np.zeros(shape, np.int64)
+
     def _reserve_presets(self, rows: int) -> None:
-        self.presets = self.rows.zeros("presets", (rows, 4))
+        self.presets = self._zeros("presets", (rows, 4))
         self.preset_words = memoryview(self.presets).cast("B").cast("q")
         self.words[SweepHeader.presets] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
         self.bucket_room = buckets = 1 << (least - 1).bit_length()
-        self.buckets = self.rows.zeros("buckets", (buckets, Bucket.SIZE))
-        self.order = self.rows.zeros("order", (buckets,))
-        self.leaves = self.rows.zeros("leaves", (buckets, FoundLeaf.SIZE))
+        self.buckets = self._zeros("buckets", (buckets, Bucket.SIZE))
+        self.order = self._zeros("order", (buckets,))
+        self.leaves = self._zeros("leaves", (buckets, FoundLeaf.SIZE))
         header, at = self.words, SweepHeader
         header[at.buckets], header[at.order] = data_of(self.buckets), data_of(self.order)
         header[at.leaves], header[at.room] = data_of(self.leaves), buckets
@@ -102,6 +97,19 @@ class Workspace:
     def bucket(self, key: int) -> int:
         """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
         return int(self.find(self.address, key) - self.words[SweepHeader.buckets]) // 8
+
+    def marked_leaves(self, entries: Any) -> Iterator[tuple[Any, Spec, int]]:
+        """Yield the leaves that a mark has found, and slots of other tapes: each, its spec, where its bucket begins."""
+        rows = self.leaf_rows
+        for at in range(0, FoundLeaf.SIZE * self.words[SweepHeader.leaf], FoundLeaf.SIZE):
+            operand, last = rows[at], rows[at + 1]
+            leaf = entries.operand(operand, last)
+            if type(leaf) is int:
+                form = entries.form(last)
+                spec = form.specs[operand - (last + 2 - form.block.item(FormBlock.entries))]
+            else:
+                spec = leaf.spec
+            yield leaf, spec, Bucket.SIZE * rows[at + 2]
 
     def shrink_and_release(self) -> list[Any]:
         """Free the memory of a large sweep; return what the last one held, for the caller to release."""

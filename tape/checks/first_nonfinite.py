@@ -19,8 +19,8 @@ from tape import errors
 from tape.checks import finite_differences
 from tape.checks.finite_differences import Case, Gradients, differentiable, filled, pull, random_like
 from tape.engine import graph_observers
-from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
-from tape.engine.saved_tensors import Values, place_in
+from tape.engine.graph_observers import Anomaly, element, family_offset, known_at, line_of, operand_name
+from tape.engine.saved_tensors import Values, base_of, place_in
 from tape.engine.sweep_run import BackwardRun
 from tape.recording.creation import tensor
 from tape.tensors import modes
@@ -148,7 +148,7 @@ class _Search(Anomaly):
         hits: dict[Any, Hit] = {}
         for instruction in self.values.order:
             if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
-                base, spec = self.values.base_of(instruction)
+                base, spec = base_of(instruction, self.values.by_slot.get)
                 hits.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
         self.shown = hits
         self.suspects: set[int] = set()
@@ -209,7 +209,7 @@ class _Search(Anomaly):
         run = _ObservedRun(watched)
         run.sweep([seed])
         bad = {leaf for leaf, value in run.leaves if not np.isfinite(value).all()}
-        return bad | {k for k, o in run.observers.items() if o.gradient is not None and _first(o.gradient) is not None}
+        return bad | {k for k, o in run.watched.items() if o.gradient is not None and _first(o.gradient) is not None}
 
     def _suspect(self, seed: Seed) -> None:
         """Find, by a native sweep, the instructions that may return such gradients: all, if a write may hide some."""
@@ -223,7 +223,7 @@ class _Search(Anomaly):
     def _home(self, operand: Any) -> Any:
         """Return the key of an operand, or of its base: that in whose gradient buffer the operand's gradient is."""
         view = self.values.by_slot.get(operand)
-        return operand if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
+        return operand if view is None or view.form.kind != VIEW else base_of(view, self.values.by_slot.get)[0]
 
     def concerns(self, instruction: Instruction) -> bool:
         """Return whether the gradients of an instruction are checked."""
@@ -258,25 +258,16 @@ class _Search(Anomaly):
 
 
 class _ObservedRun(BackwardRun):
-    """A backward that observes these instructions; no hooks run, and no ``.grad`` changes."""
+    """A backward that observes these instructions alone; no hooks run, and no ``.grad`` changes."""
 
     def __init__(self, watched: list[Instruction]) -> None:
         super().__init__(free=False, restrict=False)
-        self.observers = {i.slot: GradientObserver(i.slot, i.form.spec, asked=False) for i in watched}
-        self.arrivals = _FixedObservers(self.observers)
-
-
-class _FixedObservers(Arrivals):
-    """Observers of given instructions; hooks and retained gradients are left out."""
-
-    def __init__(self, known: dict[int, GradientObserver]) -> None:
-        super().__init__(restrict=False, batch=0, accumulates=False)
-        self.known = known
+        self.watched = {i.slot: GradientObserver(i.slot, i.form.spec, asked=False) for i in watched}
 
     def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
         """Return the observers of a tape."""
         del seeds
-        return [o for slot, o in self.known.items() if slot >> TAPE_BITS == tape.number]
+        return [o for slot, o in self.watched.items() if slot >> TAPE_BITS == tape.number]
 
 
 # The same point in other memory: a function's value and gradient must not depend on strides.

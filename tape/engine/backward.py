@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import FreedError, Spec
+from kernels.foundation.specs import FreedError, GradientObserver, Spec
 from kernels.kinds.routine import Unsettled
-from kernels.native.structs import PULLS, TAPE_BITS, VIEW
+from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import reverse
 from tape import errors
 from tape.engine import graph_observers
 from tape.engine.accumulate_grad import accumulate, deliver
-from tape.engine.double_backward import Derivation, RecordedRun, derived, gradients, settled, takes_part
+from tape.engine.double_backward import Derivation, derived, gradients, settled, swept, takes_part
 from tape.engine.nodes import tensors_of
-from tape.engine.sweep_run import BackwardRun, batch_of, ending, seeds_of, starts_of, weights_of
+from tape.engine.sweep_run import batch_of, ending, weights_of
 from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
@@ -63,9 +63,7 @@ def native_backward(
 
 
 def _root(x: Tensor) -> tuple[int, Spec, int | None]:
-    form = x._form
-    kind = form.kind  # type: ignore[union-attr]
-    return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
+    return x._slot, x._form.spec, graph_observers.family_offset(x)
 
 
 def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
@@ -168,9 +166,9 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
     if create:
         warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
     with ending(recorded=create):
-        run, keys = _run(roots, weights, targets, retain, create, accumulates=True)
-        for target, key in zip(targets or (), keys, strict=True):
-            gradient = run.result(key)
+        run, observers = _run(roots, weights, targets, create=create, free=not retain, accumulates=True)
+        for target, observer in zip(targets or (), observers, strict=True):
+            gradient = run.result(observer)
             if gradient is not None:
                 accumulate(target, gradient, create=create)
         run.deliver()
@@ -181,35 +179,14 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
 
 
 def _run(
-    roots: Sequence[Tensor],
-    weights: Any,
-    targets: Sequence[Tensor] | None,
-    retain: bool | None,
-    create: bool,
-    *,
-    required: bool = False,
-    batch: int = 0,
-    accumulates: bool = False,
-) -> tuple[Any, list[Any]]:
-    """Sweep back from the roots; return the run, and the key (an observer or a slot) of each target in it."""
-    restrict = targets is not None
-    run: Any
-    if create:
-        run = RecordedRun(restrict=restrict, required=required, accumulates=accumulates)
-        keys = run.observe(targets or ())
-        run.sweep(starts_of(roots, weights))
-        _note(roots, asked=not accumulates)
-        return run, keys
-
-    def swept() -> tuple[BackwardRun, list[Any]]:
-        run = BackwardRun(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
-        keys = run.observe(targets or ())
-        run.sweep(seeds_of(roots, weights, batch))
-        return run, keys
-
-    run, keys = settled(swept, roots, weights, batch)
+    roots: Sequence[Tensor], weights: Any, targets: Sequence[Tensor] | None, *, create: bool, batch: int = 0,
+    accumulates: bool = False, **options: bool,
+) -> tuple[Any, list[GradientObserver]]:  # fmt: skip
+    """Sweep back from the roots, see :func:`swept`, again where cotangents alone do not tell the gradients."""
+    sweep = partial(swept, roots, weights, targets, create=create, batch=batch, accumulates=accumulates, **options)
+    outcome = sweep() if create else settled(sweep, roots, weights, batch)
     _note(roots, asked=not accumulates)
-    return run, keys
+    return outcome
 
 
 def _note(roots: Sequence[Tensor], *, asked: bool) -> None:
@@ -317,9 +294,11 @@ def _grad_general(
         rows = [grad(roots, wanted, row, create_graph=True, allow_unused=not required) for row in cotangents]
         return [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
     with ending(recorded=create):
-        run, keys = _run(roots, weights, wanted, retain or again, create, required=required, batch=batch)
-        run.check_used(keys)
-        results = [run.result(key) for key in keys]
+        run, observers = _run(
+            roots, weights, wanted, create=create, batch=batch, free=not (retain or again), required=required
+        )
+        run.check_used(observers)
+        results = [run.result(observer) for observer in observers]
         run.deliver()
     return results
 

@@ -350,12 +350,14 @@ class Output:
         self.place, self.count = place, count
 
     def pull(
-        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
-    ) -> Sequence[Array | None]:
-        """Leave the gradient for the call, and contribute nothing."""
-        del batch
+        self, instruction: Instruction, gradient: Any, stash: dict[Any, Any], *saved_tensors: Any, batch: int = 0
+    ) -> list[Any]:
+        """Leave the gradient, an array or a tensor, for the call, and contribute nothing."""
+        del saved_tensors, batch
         stash.setdefault(instruction.operands[0], {})[self.place] = gradient
-        return (None,)
+        return [None]
+
+    pull_tensors = pull
 
     def jvp(
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
@@ -364,14 +366,6 @@ class Output:
         del tangents, batch
         tangent: Array | None = stash[instruction.operands[0]][self.place]
         return tangent
-
-    def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: SavedTensors
-    ) -> list[Tensor | None]:
-        """Leave the gradient for the call, and contribute nothing."""
-        del saved_tensors
-        stash.setdefault(instruction.operands[0], {})[self.place] = gradient
-        return [None]
 
 
 # `autograd.Function`: the class, its context, what it saves.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.specs import SCALAR, Seed, Spec
+from kernels.foundation.specs import SCALAR, GradientObserver, Seed, Spec
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, is_exposed
 from kernels.kinds.routine import Unsettled, kept_values
@@ -18,7 +18,6 @@ from kernels.operations import decompositions
 from kernels.rules.op import turned
 from kernels.sweeps.reference import Sweep
 from kernels.sweeps.workspace import MarkedGraph, mark
-from tape import errors
 from tape.engine import graph_observers, kind_rules
 from tape.engine.accumulate_grad import (
     GradientBuffer,
@@ -27,14 +26,12 @@ from tape.engine.accumulate_grad import (
     owned,
     part_of,
     take_in,
-    tape_of,
     together,
 )
-from tape.engine.graph_observers import check_apart, family_offset
 from tape.engine.kind_rules import full
 from tape.engine.kinds import PickingPullbacks, pullbacks_of
 from tape.engine.saved_tensors import SavedTensors
-from tape.engine.sweep_run import REACH, BackwardRun, leaves_of, reached, seeds_of, starts_of
+from tape.engine.sweep_run import BackwardRun, leaves_of, seeds_of, starts_of
 from tape.operations import indexing
 from tape.recording import record, views
 from tape.recording.foreign_calls import SETTLED, TensorCall, hooked
@@ -62,7 +59,7 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         weight = constant_tensor(1.0) if spec is SCALAR else None
     if type(weight) is not Tensor or weight._form.spec.shape != spec.shape or weight._form.spec.dtype is not spec.dtype:
         return None
-    asked = {x._slot: x for x in targets}
+    asked: Any = {x._slot: x for x in targets}
     if len(asked) < len(targets) or not all(type(key) is AccumulateGrad and key.spec.in_order for key in asked):
         return None
     with tape.reading():
@@ -89,24 +86,13 @@ def _runs_user_code(instruction: Instruction) -> bool:
     return instruction.form.kind == PYTHON and type(instruction.saved[0]) is not TensorCall
 
 
-class RecordedRun:
+class RecordedRun(BackwardRun):
     """One backward whose operations are recorded, and its gradients, delivered in PyTorch's order; it frees nothing."""
 
-    def __init__(self, *, restrict: bool, required: bool = False, accumulates: bool = False) -> None:
-        self.restrict, self.required, self.accumulates = restrict, required, accumulates
-        self.gradients: dict[Any, Tensor] = {}
-        self.asked: dict[Any, Tensor] = {}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(free=False, **options)
         self.leaves: dict[AccumulateGrad, Tensor] = {}
-        self.retained: dict[Any, list[Tensor]] = {}
-        self.served: set[Any] = set()  # leaves whose hooks have seen their gradient
         self.stash: dict[Any, Any] = {}
-
-    def observe(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """Ask for the gradients of leaves or computed tensors."""
-        for x in tensors:
-            check_apart(x)
-            self.asked[x._slot] = x
-        return [x._slot for x in tensors]
 
     def leaf(self, leaf: Any, value: Tensor) -> None:
         """Add to the gradient of a leaf; the value is free of -0.0."""
@@ -115,82 +101,80 @@ class RecordedRun:
         elif not self.restrict:
             self.leaves[leaf] = self.leaves[leaf] + value if leaf in self.leaves else value
 
-    def keep(self, key: Any, value: Tensor) -> None:
-        """Add to a gradient that was asked for; the value is free of -0.0."""
-        self.gradients[key] = self.gradients[key] + value if key in self.gradients else value
+    def keep(self, key: Any, value: Any) -> None:
+        """Add to a gradient that is looked at; the value is free of -0.0."""
+        observer = self.watched[key]
+        observer.gradient = value if observer.gradient is None else observer.gradient + value
 
-    def check_used(self, keys: list[Any]) -> None:
-        """Raise for an input that no output depends on."""
-        for i, key in enumerate(keys):
-            if self.required and key not in self.gradients:
-                raise errors.GradError(errors.UNUSED.format(i))
-
-    def result(self, key: Any) -> Tensor | None:
+    def result(self, observer: GradientObserver) -> Tensor | None:
         """Return a gradient asked for, after the hooks of a leaf; None if nothing reached it, or it has been added."""
-        value, leaf_hooks = self.gradients.get(key), hooks.existing(key)
-        if key in self.served:
+        value: Any = observer.gradient
+        leaf_hooks = hooks.existing(observer.key)
+        if observer.key in self.served:
             return None if self.accumulates else value
         return leaf_hooks.on_tensor(value) if leaf_hooks and value is not None else value
 
     def serve(self, leaf: AccumulateGrad, value: Tensor) -> None:
         """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
         self.served.add(leaf)
-        gradient = (leaf_hooks := hooks.of_leaf(leaf)).on_tensor(
+        gradient: Any = (leaf_hooks := hooks.of_leaf(leaf)).on_tensor(
             views.clone(kind_rules.added(value))
         )  # of its own: what follows may be written in place
         if leaf in self.asked:
-            self.gradients[leaf] = gradient
+            self.asked[leaf].gradient = gradient
         if self.accumulates:
             take_in(leaf, leaf_hooks, gradient, create=True)
 
-    def arrived(self, key: Any) -> None:
+    def give(self, key: Any) -> None:
         """Give a gradient to the tensors that retain it."""
-        for tensor in self.retained.pop(key, ()) if key in self.gradients else ():
-            accumulate(tensor, self.gradients[key], create=True)
+        gradient: Any = self.watched[key].gradient if key in self.retained else None
+        for tensor in self.retained.pop(key) if gradient is not None else ():
+            accumulate(tensor, gradient, create=True)
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves, and of tensors that retain theirs."""
         for key in list(self.retained):
-            self.arrived(key)
+            self.give(key)
         for leaf, value in self.leaves.items():
             if hooks.existing(leaf) is None:
                 accumulate(leaf, views.clone(value), create=True)
             else:
                 self.serve(leaf, value)
 
-    def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
-        """Sweep from roots with their cotangents."""
-        computed = []
-        for root, weight in seeds:
-            value = _unshared(weight)
-            if type(root._slot) is int:
-                computed.append((Seed(root._slot, root.spec, 1.0, family_offset(root) or 0), value))
-            else:
-                self.leaf(root._slot, kind_rules.added(value))
-        if not computed:
-            return
-        starts = [seed for seed, _ in computed]
-        if len(starts) == 1 or len({seed.slot >> TAPE_BITS for seed in starts}) == 1:
-            tape = tape_of(starts[0].slot)
-            with tape.reading():
-                graph = mark(tape.entries, tape.number, starts)
-                if not graph.foreign():
-                    self._sweep(graph, [tape], computed)
-                    return
-        with graph_observers.reading(starts) as (graph, tapes):
-            self._sweep(graph, list(tapes.values()), computed)
+    def _reach_leaf(self, seed: Seed) -> bool:
+        """Take in a seed, a tensor, at a leaf."""
+        seed.value = _unshared(seed.value)
+        if type(seed.slot) is int:
+            return False
+        self.leaf(seed.slot, kind_rules.added(seed.value))
+        return True
 
-    def _sweep(self, graph: MarkedGraph, tapes: list[Tape], starts: list[tuple[Seed, Tensor]]) -> None:
-        sweep = RecordedSweep(self, graph, tapes, {seed.slot for seed, _ in starts})
-        for seed, value in starts:
-            sweep.add(seed.slot, seed.offset or 0, seed.spec, value, clean=True)
-        token = REACH.set(partial(reached, graph, self.asked if self.restrict else None))
-        try:
-            leaf_gradients = sweep.gradients()
-        finally:
-            REACH.reset(token)
-        for leaf, value in leaf_gradients:
-            self.leaf(leaf, value)
+    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+        del single
+        with graph_observers.reading(pending) as (graph, tapes):
+            sweep, self.swept = RecordedSweep(self, graph, [*tapes.values()], {s.slot for s in pending}), lambda: graph
+            for seed in pending:
+                sweep.add(seed.slot, seed.offset or 0, seed.spec, seed.value, clean=True)
+            for leaf, value in sweep.gradients():
+                self.leaf(leaf, value)
+
+
+def swept(
+    roots: Sequence[Tensor], weights: Sequence[Any], targets: Sequence[Tensor] | None, *, create: bool,
+    free: bool = False, batch: int = 0, **options: Any,
+) -> tuple[Any, list[GradientObserver]]:  # fmt: skip
+    """Sweep back from the roots; return the run, and the observer of each target in it. ``options`` are a run's.
+
+    Without targets the gradients of all leaves are computed.
+    """
+    restrict = targets is not None
+    if create:
+        run: BackwardRun = RecordedRun(restrict=restrict, **options)
+    else:
+        run = BackwardRun(free=free, restrict=restrict, batch=batch, **options)
+    observers = run.observe(targets or ())
+    run.sweep(starts_of(roots, weights) if create else seeds_of(roots, weights, batch))
+    return run, observers
 
 
 class RecordedSweep(Sweep):
@@ -203,12 +187,9 @@ class RecordedSweep(Sweep):
     def __init__(self, results: RecordedRun, graph: MarkedGraph, tapes: list[Tape], roots: set[Any]) -> None:
         self.results, self.anomaly = results, graph_observers.current()
         self.hooks = {slot: registered for tape in tapes for slot, registered in tape.hooks.copy().items()}
-        self.watched = dict(results.asked)
-        for tape in tapes if results.accumulates else ():
-            for x in [x for ref in list(tape.retained.values()) if (x := ref()) is not None]:
-                results.retained.setdefault(x._slot, []).append(x)
-                self.watched[x._slot] = x
-        observed = {*self.watched, *self.hooks}
+        for tape in tapes:
+            results.retain(tape)
+        observed = {*results.watched, *self.hooks}
         super().__init__(graph, observed, roots, results.asked if results.restrict else None)
         self.saved_tensors = SavedTensors(graph.marked)
         self.err: Any = np.geterr()
@@ -226,7 +207,7 @@ class RecordedSweep(Sweep):
     def _hooked(self) -> set[int]:
         """Return the ids of the leaves with hooks whose gradient this sweep completes: roots get more at the end."""
         results = self.results
-        early = [*results.leaves, *results.gradients]
+        early = [*results.leaves, *(key for key, o in results.asked.items() if o.gradient is not None)]
         leaves = [leaf for leaf in self.graph.ends if id(leaf) in hooks.LEAVES and leaf not in early]
         return {id(leaf) for leaf in leaves if leaf in results.asked or not results.restrict}
 
@@ -387,17 +368,17 @@ class RecordedSweep(Sweep):
     def observe(self, instruction: Instruction) -> None:
         """Pass the gradient that has arrived to hooks, and keep it if it was asked for."""
         slot = instruction.slot
-        x: Any = self.watched.get(slot)
-        registered = self.hooks.get(slot)
-        spec, offset = (x.spec, family_offset(x) or 0) if registered is None else (registered.spec, registered.offset)
+        observer, registered = self.results.watched.get(slot), self.hooks.get(slot)
+        place: Any = observer if registered is None else registered
+        spec, offset = place.spec, place.offset
         changed = value = self._read(slot, spec, offset)
         if registered is not None:
             with np.errstate(**self.err):
                 changed = registered.on_tensor(value)
-        if x is not None:
+        if observer is not None:
             self.results.keep(slot, kind_rules.added(changed))
             if self.hooks or hooks.LEAVES:  # which could notice
-                self.results.arrived(slot)
+                self.results.give(slot)
         if registered is not None and registered.before and self.works(instruction):
             with np.errstate(**self.err):
                 (passed_on,) = registered.before_node([changed])
@@ -525,15 +506,9 @@ def _gradient(roots: Sequence[Tensor], weights: Sequence[Any], y: Tensor, *, cre
 
 def _stopped_at(y: Tensor, roots: Any, weights: Any, *, create: bool, asked: Sequence[Tensor]) -> tuple[Any, list[Any]]:
     """Sweep, but not on through the instruction of y; free nothing."""
-
-    def swept() -> tuple[Any, list[Any]]:
-        run: Any = (RecordedRun if create else partial(BackwardRun, free=False))(restrict=bool(asked))
-        keys = run.observe(asked)
-        run.sweep((starts_of if create else seeds_of)(roots, weights))
-        return run, keys
-
     nothing = np.zeros(y._form.specs[0].shape, y.spec.dtype)  # type: ignore[union-attr]
-    return settled(swept, roots, weights, known={**SETTLED.get(), y._slot: nothing})
+    run = partial(swept, roots, weights, asked or None, create=create)
+    return settled(run, roots, weights, known={**SETTLED.get(), y._slot: nothing})
 
 
 @implements(decompositions.turned_over_gaps)

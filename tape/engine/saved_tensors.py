@@ -126,7 +126,7 @@ class SavedTensors:
             return views.t(value) if turned else value
         if type(slot) is int:
             source = self.by_slot.get(slot)
-            if source is None or (source.form.kind == VIEW and self._superseded(self._version(source)[0])):
+            if source is None or (source.form.kind == VIEW and self._superseded(base_of(source, self._find)[0])):
                 tensor = self.tensor(slot, value, spec)
                 return views.t(tensor) if turned else tensor
         if turned:
@@ -157,7 +157,7 @@ class SavedTensors:
         if type(slot) is AccumulateGrad and slot.spec is spec:
             result._slot, result._form = slot, slot.spec
             return result
-        source = self.by_slot.get(slot) or record.locate(slot) if type(slot) is int else None
+        source = self._find(slot)
         if source is not None and source.form.kind != VIEW and source.form.spec is spec and type(slot) is int:
             result._slot, result._form = slot, source.form
             return result
@@ -171,7 +171,7 @@ class SavedTensors:
         """
         tape = modes.own_tape()
         if source is not None and source.form.kind == VIEW:
-            above, base = self._version(source)
+            above, base = base_of(source, self._find)
             if self._superseded(above):
                 key = (_AS_STRIDED, base, spec)
                 form = record.cached_form(key, lambda: _AS_STRIDED.form((base,), spec))
@@ -211,15 +211,17 @@ class SavedTensors:
                     self._written.add(instruction.operands[0])
         self._scans[tape.number] = end or 1, max(down_to, 0)
 
-    def _version(self, view: Instruction) -> tuple[Any, Spec]:
-        above, spec = view.operands[0], view.form.specs[0]
-        while type(above) is int:
-            instruction = self.by_slot.get(above) or record.locate(above)
-            if instruction is None or instruction.form.kind != VIEW:
-                break
-            above, spec = instruction.operands[0], instruction.form.specs[0]
-        assert spec is not None
-        return above, spec
+    def _find(self, slot: Any) -> Instruction | None:
+        return self.by_slot.get(slot) or record.locate(slot) if type(slot) is int else None
+
+
+def base_of(view: Instruction, find: Callable[[Any], Instruction | None]) -> tuple[Any, Spec]:
+    """Return the key and the spec of a view's base, which is no view itself."""
+    above, spec = view.operands[0], view.form.specs[0]
+    while (instruction := find(above)) is not None and instruction.form.kind == VIEW:
+        above, spec = instruction.operands[0], instruction.form.specs[0]
+    assert spec is not None
+    return above, spec
 
 
 class Values:
@@ -263,17 +265,9 @@ class Values:
             return np.asarray(instruction.saved[form.saved.index(names[i][0])])
         return None
 
-    def base_of(self, view: Instruction) -> tuple[Any, Spec]:
-        """Return the key and the spec of a view's base, which is no view itself."""
-        above, spec = view.operands[0], view.form.specs[0]
-        while (instruction := self.by_slot.get(above)) is not None and instruction.form.kind == VIEW:
-            above, spec = instruction.operands[0], instruction.form.specs[0]
-        assert spec is not None
-        return above, spec
-
     def _computed(self, instruction: Instruction) -> Array | None:
         if instruction.form.kind == VIEW:
-            base, spec = self.base_of(instruction)
+            base, spec = base_of(instruction, self.by_slot.get)
             flat = self._flat(base, spec)
             return None if flat is None else pattern(flat, instruction.form.spec, instruction.saved[0])
         if instruction.form.kind in (CLEARS, ADDS):

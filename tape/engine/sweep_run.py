@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Self
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from kernels.foundation.specs import SCALAR, Array, CrossingError, GradientObserver, Seed, Spec, Task
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
-from kernels.sweeps import forward as sweeps
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import sweep_graph
-from kernels.sweeps.workspace import MarkedGraph, mark, relevant
+from kernels.sweeps.workspace import MarkedGraph, relevant
 from tape import errors
 from tape.engine import graph_observers, nodes
-from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
-from tape.engine.graph_observers import Arrivals, family_offset
+from tape.engine.accumulate_grad import accumulate, deliver, separate_gradient, take_in, tape_of
+from tape.engine.graph_observers import check_apart, family_offset
 from tape.recording import record
+from tape.recording.foreign_calls import REACH
 from tape.tensors import hooks, modes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, method, scalar_or_array
+from tape.tensors.tensor import (
+    AccumulateGrad,
+    Tensor,
+    as_array,
+    constant_tensor,
+    make_extras,
+    method,
+    read_extras,
+    scalar_or_array,
+)
 from tape.tensors.view_families import is_view
 
 # The roots of a backward and their cotangents: checked, with PyTorch's messages, and made into seeds.
@@ -54,23 +63,6 @@ def batch_of(weights: Sequence[Any]) -> int:
     return int(next(iter(lengths)))  # type: ignore[arg-type]
 
 
-def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
-    """Check the roots and their cotangents; return both as tensors."""
-    starts: list[tuple[Tensor, Tensor]] = []
-    if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
-        root = roots[0]
-        if root._form.spec is SCALAR and root._slot is not None:
-            return [(root, constant_tensor(1.0))]
-    for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
-        spec = seed.spec
-        if weight is None:
-            cotangent = constant_tensor(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
-        else:
-            cotangent = weight if weight.spec.dtype is spec.dtype else record.to_dtype(weight, spec.dtype)
-        starts.append((root, cotangent))
-    return starts
-
-
 def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) -> list[Seed]:
     """Check the roots and their cotangents; return a seed for each, of a slot or a leaf."""
     seeds = []
@@ -82,6 +74,22 @@ def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) ->
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
         seeds.append(Seed(root._slot, spec, value, family_offset(root)))
+    return seeds
+
+
+def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
+    """Return the same with tensors for values."""
+    if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
+        root = roots[0]
+        if root._form.spec is SCALAR and root._slot is not None:
+            return [Seed(root._slot, SCALAR, constant_tensor(1.0), family_offset(root))]
+    seeds = seeds_of(roots, weights)
+    for seed, weight in zip(seeds, weights, strict=True):
+        spec = seed.spec
+        if weight is None:
+            seed.value = constant_tensor(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
+        else:
+            seed.value = weight if weight.spec.dtype is spec.dtype else record.to_dtype(weight, spec.dtype)
     return seeds
 
 
@@ -106,10 +114,6 @@ def _cotangent(i: int, root: Tensor, weight: Any, batch: int) -> Array | float:
 
 ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
 """Functions to call when the backward that runs in this context has finished its sweeps."""
-
-
-REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
-"""Returns the slots, and keys of leaves, that the running sweep will reach; None where that is not known before."""
 
 
 @contextmanager
@@ -137,7 +141,10 @@ def ending(*, recorded: bool) -> Iterator[None]:
 
 
 class BackwardRun:
-    """One backward: sweeps the tapes that the graph touches, then delivers the gradients."""
+    """One backward: sweeps the tapes that the graph touches, hands gradients to hooks as they arrive, delivers them.
+
+    ``accumulates``: gradients are added to ``.grad``, also of leaves in ``inputs=``; else they are only returned.
+    """
 
     def __init__(
         self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0, accumulates: bool = False
@@ -146,9 +153,33 @@ class BackwardRun:
         self.restrict = restrict
         self.required = required
         self.batch = batch
-        self.arrivals = Arrivals(restrict=restrict, batch=batch, accumulates=accumulates)
-        self.observe, self.result = self.arrivals.observe, self.arrivals.result
-        self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
+        self.accumulates = accumulates
+        self.asked: dict[Any, GradientObserver] = {}
+        self.watched: dict[Any, GradientObserver] = {}
+        """Those asked for, and those of tensors that retain their gradient."""
+        self.arrived: dict[Any, Array] = {}
+        """Gradients asked for, kept apart where a hook before the node replaces what the node receives."""
+        self.served: set[Any] = set()  # leaves with hooks that have seen their gradient
+        self.retained: dict[Any, list[Tensor]] = {}  # by slot
+        self.newly_retained: list[Tensor] = []  # tensors that had no gradient before this backward gave them one
+        self.leaves: Any = []  # pairs of a leaf and its gradient
+        self.swept: Callable[[], MarkedGraph] | None = None  # returns the graph of the running sweep
+
+    def observe(self, tensors: Sequence[Tensor]) -> list[GradientObserver]:
+        """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
+        for x in tensors:
+            check_apart(x)
+            if x._slot not in self.asked:
+                self.asked[x._slot] = self.watched[x._slot] = GradientObserver(x._slot, x.spec, family_offset(x) or 0)
+        return [self.asked[x._slot] for x in tensors]
+
+    def retain(self, tape: Tape) -> None:
+        """Observe the tensors of a tape that retain their gradient, but not for ``grad``."""
+        for reference in list(tape.retained.values()) if tape.retained and self.accumulates else ():
+            if (x := reference()) is not None:
+                observer = GradientObserver(x._slot, x.spec, family_offset(x) or 0, asked=False)
+                self.watched.setdefault(x._slot, observer)
+                self.retained.setdefault(x._slot, []).append(x)
 
     def sweep(self, seeds: list[Seed]) -> None:
         """Sweep from the seeds."""
@@ -158,11 +189,15 @@ class BackwardRun:
         tapes = {seed.slot >> TAPE_BITS for seed in pending}
         if self.free:
             nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
+        token = REACH.set(self.reach)
         try:
             self._sweep(pending, single=len(tapes) == 1)
         except BaseException:
-            self.arrivals.undo()
+            for tensor in self.newly_retained:
+                make_extras(tensor).grad = None
             raise
+        finally:
+            REACH.reset(token)
 
     def _sweep(self, pending: list[Seed], *, single: bool) -> None:
         try:
@@ -170,7 +205,7 @@ class BackwardRun:
                 self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
                 return
         except CrossingError:
-            self.arrivals.again()
+            self.retained.clear()  # the sweep begins anew
         tapes = graph_observers.order(seed.slot for seed in pending)
         if tapes is None:
             self._sweep_all(_merged(pending))
@@ -182,43 +217,41 @@ class BackwardRun:
 
     def _sweep_all(self, seeds: list[Seed]) -> None:
         with graph_observers.reading(seeds) as (graph, tapes):
-            observers = list(
-                {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
-            )
+            observers = list({o.key: o for tape in tapes.values() for o in self.observers(tape, seeds)}.values())
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
+            self.swept = lambda: graph
             self.leaves += sweep_graph(graph, seeds, observers, self.restrict, self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
                 graph_observers.release(tapes.values(), graph)
         self._forget(*tapes.values())
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
-        observers = self.arrivals.observers(tape, seeds)
+        observers = self.observers(tape, seeds)
         if graph_observers.current() is not None:
-            with tape.reading():
-                graph = mark(tape.entries, tape.number, seeds)
+            graph = graph_observers.marked(tape, seeds)
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
-        hooked = () if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves])
+        hooked = () if crosses else self._hooked()
         task = Task(tape.entries, tape.number, seeds, observers, self.restrict, tape if self.free else None, crosses)
-        task.required, task.batch, task.hooked, task.reached = self.required, self.batch, hooked, self.arrivals.reached
-        token = REACH.set(None if crosses else partial(self._reach, tape, seeds))
-        try:
-            with tape.reading():
-                leaves, foreign = reverse.run(task)
-        finally:
-            REACH.reset(token)
+        task.required, task.batch, task.hooked, task.reached = self.required, self.batch, hooked, self.serve
+        self.swept = None if crosses else partial(graph_observers.marked, tape, seeds)
+        with tape.reading():
+            leaves, foreign = reverse.run(task)
         for observer, old in zip(observers, before, strict=True):
-            observer.gradient = self.arrivals.arrived.get(observer.key, observer.gradient)
+            observer.gradient = self.arrived.get(observer.key, observer.gradient)
             if old is not None:
                 observer.gradient = old if observer.gradient is None else observer.gradient + old
         self.leaves += leaves
         self._forget(tape)
         return foreign
 
-    def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
-        with tape.reading():
-            graph = mark(tape.entries, tape.number, seeds)
-        return reached(graph, self.arrivals.asked if self.restrict else None)
+    def reach(self) -> set[Any] | None:
+        """Return the slots and leaves that the running sweep will reach; None if that is not known before."""
+        if self.swept is None:
+            return None
+        graph = self.swept()
+        keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
+        return keys & relevant(graph, set(self.asked)) if self.restrict else keys
 
     def _forget(self, *tapes: Tape) -> None:
         for tape in tapes:
@@ -231,12 +264,85 @@ class BackwardRun:
             return False
         lead = (self.batch,) if self.batch else ()
         value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), (*lead, *seed.spec.shape)).copy()
-        observer = self.arrivals.asked.get(slot)
+        observer = self.asked.get(slot)
         if observer is not None:
             observer.gradient = value if observer.gradient is None else observer.gradient + value
         elif not self.restrict:
             self.leaves.append((slot, scalar_or_array(value)))
         return True
+
+    def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
+        """Return one observer for each slot that is asked for, has hooks, or whose tensor retains its gradient."""
+        self.retain(tape)
+        watched = self.watched
+        observers = {key: o for key, o in watched.items() if type(key) is not int or key >> TAPE_BITS == tape.number}
+        tape_hooks = dict(tape.hooks)
+        noticed = bool(tape_hooks or hooks.LEAVES)  # hooks see ``.grad`` of what retains it
+        for slot, hooked in tape_hooks.items():
+            observers.setdefault(slot, GradientObserver(slot, hooked.spec, hooked.offset, asked=False))
+        idle = self._idle(tape, seeds, tape_hooks)
+        for slot, observer in observers.items():
+            seen, tensors = tape_hooks.get(slot, _NO_HOOKS), self.retained.pop(slot, ()) if noticed else ()
+            before = slot not in idle and bool(seen.before)
+            if seen.tensor or before or tensors:
+                observer.hook = partial(self._arrive, slot, seen, tensors, before=before)
+            observer.after = seen.after_arrays if seen.after and slot not in idle else None
+        return list(observers.values())
+
+    def _idle(self, tape: Tape, seeds: list[Seed], tape_hooks: dict[int, hooks.Hooks]) -> set[Any]:
+        """Return the slots asked for whose nodes do not run, because none of their operands is wanted; nor do hooks."""
+        wanted = {key for key in self.asked if key in tape_hooks and (tape_hooks[key].before or tape_hooks[key].after)}
+        if not wanted or not self.restrict:
+            return set()
+        graph = graph_observers.marked(tape, seeds)
+        leading = relevant(graph, set(self.asked))
+        leads = {i.slot for i in graph.marked if not leading.isdisjoint(i.operands)}
+        return wanted - leads
+
+    def _arrive(
+        self, slot: int, registered: hooks.Hooks, tensors: Sequence[Tensor], gradient: Array, *, before: bool
+    ) -> Array:
+        """Run the hooks of a tensor, keep its gradient if it was asked for, then run the hooks before its node."""
+        if gradient.ndim > len(registered.spec.shape) and registered is not _NO_HOOKS:
+            rows = [registered.on_tensor(constant_tensor(scalar_or_array(row.copy()))) for row in gradient]
+            kept = np.stack([as_array(row) for row in rows])
+            passed_on = [registered.before_node([row])[0] for row in rows] if before else []
+            changed = np.stack([_contribution(row, registered.spec) for row in passed_on]) if before else kept
+        else:
+            seen = registered.on_tensor(constant_tensor(scalar_or_array(gradient)))
+            kept = changed = as_array(seen)
+            for tensor in tensors:
+                self.newly_retained += [tensor] if read_extras(tensor).grad is None else []
+                accumulate(tensor, constant_tensor(scalar_or_array(kept.copy())))
+            if before:
+                kept = kept.copy()
+                changed = _contribution(registered.before_node([seen])[0], registered.spec)
+        if before and slot in self.asked:
+            self.arrived[slot] = kept
+        return changed
+
+    def _hooked(self) -> set[int]:
+        """Return the ids of leaves with hooks, without roots, whose gradient is not complete before the end."""
+        if not hooks.LEAVES or not (self.accumulates or self.asked):
+            return set()
+        asked = [o.key for o in self.asked.values() if o.gradient is not None]
+        return set(hooks.LEAVES).difference([id(leaf) for leaf, _ in self.leaves], map(id, asked))
+
+    def serve(self, leaf: AccumulateGrad, value: Any) -> None:
+        """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
+        leaf_hooks = hooks.of_leaf(leaf)
+        self.served.add(leaf)
+        if self.accumulates:
+            take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(constant_tensor(value)))
+        else:
+            self.arrived[leaf] = self._of_leaf(leaf_hooks, np.asarray(value))
+
+    def _of_leaf(self, leaf_hooks: hooks.LeafHooks, value: Array) -> Array:
+        """Return the gradient of a leaf after its tensor's hooks, of a batch row by row."""
+        if self.batch:
+            rows = [constant_tensor(scalar_or_array(row.copy())) for row in value]
+            return np.stack([as_array(leaf_hooks.on_tensor(row)) for row in rows])
+        return as_array(leaf_hooks.on_tensor(constant_tensor(scalar_or_array(value))))
 
     def check_used(self, observers: list[GradientObserver]) -> None:
         """Raise for an input that no output depends on."""
@@ -244,16 +350,30 @@ class BackwardRun:
             if self.required and observer.gradient is None:
                 raise errors.GradError(errors.UNUSED.format(i))
 
+    def result(self, observer: GradientObserver) -> Tensor | None:
+        """Return an observer's gradient as a tensor of its own, after a leaf's hooks; None if it has been added."""
+        if observer.gradient is None:
+            return None
+        leaf_hooks, value = hooks.existing(observer.key), observer.gradient.copy()
+        if observer.key in self.served:
+            return None if self.accumulates else constant_tensor(scalar_or_array(value))
+        return constant_tensor(scalar_or_array(self._of_leaf(leaf_hooks, value) if leaf_hooks else value))
+
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
         deliver(_summed(self.leaves) if hooks.LEAVES else self.leaves)
-        self.arrivals.deliver()
+        for slot, tensors in self.retained.items():
+            gradient = self.watched[slot].gradient
+            for tensor in tensors if gradient is not None else ():
+                accumulate(tensor, constant_tensor(scalar_or_array(gradient.copy())))
 
 
-def reached(graph: MarkedGraph, asked: Iterable[Any] | None) -> set[Any]:
-    """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
-    keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
-    return keys if asked is None else keys & relevant(graph, set(asked))
+_NO_HOOKS = hooks.Hooks(SCALAR)
+
+
+def _contribution(gradient: Tensor | None, spec: Spec) -> Array:
+    """Return the gradient that hooks before a node returned; if that is None, -0.0, which contributes nothing."""
+    return np.full(spec.shape, -0.0, spec.dtype) if gradient is None else as_array(gradient)
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
@@ -286,16 +406,8 @@ def family_offset_of(slot: int) -> int | None:
 def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
     """Return the leaves that tensors were computed from, on whichever tapes."""
     slots: set[Any] = {x._slot for x in tensors}
-    seen: set[int] = set()
-    pending = {slot for slot in slots if type(slot) is int}
-    while pending:
-        seen |= pending
-        tape = tape_of(next(iter(pending)))
-        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
-        with tape.reading():
-            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
-        slots |= reached
-        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
+    for _, ends in graph_observers.ends_by_tape([slot for slot in slots if type(slot) is int]):
+        slots |= ends
     return {slot for slot in slots if type(slot) is AccumulateGrad}
 
 
@@ -322,7 +434,7 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
     return hooks.of_slot(tape_of(slot), slot, x.spec, family_offset(x) or 0)
 
 
-class _Handles:
+class _Handles(RemovableHandle):
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self._handles = handles
 
@@ -330,12 +442,6 @@ class _Handles:
         """Take the hook away from all."""
         for handle in self._handles:
             handle.remove()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _Handles:
@@ -380,8 +486,7 @@ def _key(x: Tensor) -> Any:
 
 def _reaching(keys: list[Any]) -> int:
     """Return how many of these slots and leaves the running backward will reach; -1 if that is not known before."""
-    reach = REACH.get()
-    if reach is None:
+    reached = REACH.get()()
+    if reached is None:
         return -1
-    reached = reach()
     return sum(key in reached if type(key) is int else key() in reached for key in keys)

@@ -52,9 +52,15 @@ SETTLED: ContextVar[Settled] = ContextVar("tape_settled", default=MappingProxyTy
 """Gradients that such instructions, by slot, have in the sweeps of this context; None: as far as cotangents tell."""
 
 
+REACH: ContextVar[Callable[[], set[Any] | None]] = ContextVar("tape_reach", default=set)
+"""Returns the slots and leaves that the running sweep will reach, if it may reach hooks; None: not known before."""
+
+
 def hooked() -> bool:
-    """Whether there are hooks, which would see sweeps that are run again."""
-    return bool(hooks.LEAVES) or any(tape.hooks for tape in every())
+    """Whether the running sweep will reach hooks, which would see that it is run again."""
+    seeing = {slot for tape in every() for slot in list(tape.hooks)}.union([leaf() for leaf in hooks.LEAVES.values()])
+    reached = REACH.get()() if seeing else seeing
+    return reached is None or not seeing.isdisjoint(reached)
 
 
 class TensorCall(RoutineCall):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
 from types import FrameType
@@ -456,8 +456,7 @@ def usual_inputs(arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
 def _usual_input(argument: Any) -> Tensor | None:
     kind = type(argument)
     if kind is Tensor:
-        alone = argument._slot is None and argument._form.spec.dtype.kind == "f" and modes.active()
-        return leaf(argument._value, requires_grad=True) if alone else fresh_input(argument)
+        return fresh_input(argument)
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
@@ -532,11 +531,9 @@ Blocks = list[list[Tensor | None]]
 def by_rows(outputs: Tensors, inputs: Tensors, *, create: bool | None = None, chunk: int | None = None) -> Blocks:
     """Return Jacobians by reverse mode: a cotangent for each element of the outputs, ``chunk`` of them in a sweep."""
     sizes = [y.spec.size for y in outputs]
-    columns = _swept(
-        _basis(outputs), chunk, lambda w, n: pulled(outputs, inputs, w, batch=n, create=create, retain=True)
-    )
+    sweep = partial(pulled, outputs, inputs, create=create, retain=True)
     blocks: Blocks = [[] for _ in outputs]
-    for x, column in zip(inputs, _whole(columns, inputs), strict=True):
+    for x, column in zip(inputs, _in_chunks(sweep, outputs, inputs, chunk), strict=True):
         for row, (y, part) in zip(blocks, zip(outputs, _parts(column, sizes), strict=True), strict=True):
             row.append(None if part is None else views.reshape(part, (*y.spec.shape, *x.spec.shape)))
     return blocks
@@ -545,9 +542,9 @@ def by_rows(outputs: Tensors, inputs: Tensors, *, create: bool | None = None, ch
 def by_columns(outputs: Tensors, inputs: Tensors, *, create: bool | None = None, chunk: int | None = None) -> Blocks:
     """Return Jacobians by forward mode: a tangent for each element of the inputs, ``chunk`` of them in a sweep."""
     sizes = [x.spec.size for x in inputs]
-    rows = _swept(_basis(inputs), chunk, lambda t, n: pushed(outputs, inputs, t, batch=n, create=create))
+    sweep = partial(pushed, outputs, inputs, create=create)
     blocks: Blocks = []
-    for y, row in zip(outputs, _whole(rows, outputs), strict=True):
+    for y, row in zip(outputs, _in_chunks(sweep, inputs, outputs, chunk), strict=True):
         order = (*range(1, len(y.spec.shape) + 1), 0)
         turned = [None if part is None else views.permute(part, order) for part in _parts(row, sizes)]
         pairs = zip(inputs, turned, strict=True)
@@ -565,27 +562,21 @@ def _basis(tensors: Tensors) -> list[Tensor]:
     return basis
 
 
-def _swept(
-    basis: list[Tensor], chunk: int | None, sweep: Callable[[list[Tensor], int], Derivatives]
-) -> Iterator[tuple[int, Derivatives]]:
+def _in_chunks(sweep: Callable[..., Derivatives], start: Tensors, end: Tensors, chunk: int | None) -> Derivatives:
+    """Sweep from all unit vectors at one side, ``chunk`` of them at once; return the derivatives at the other."""
+    basis = _basis(start)
     total = basis[0].spec.shape[0] if basis else 0
-    step = chunk or max(total, 1)
-    for start in range(0, total, step):
-        n = min(step, total - start)
-        yield n, sweep(basis if n == total else [w[start : start + n] for w in basis], n)
-
-
-def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Tensors) -> Derivatives:
-    swept = list(chunks)
-    if len(swept) == 1:
-        return swept[0][1]
+    step = min(chunk or total, total)
+    if step == total:
+        return sweep(basis, batch=total) if total else [None] * len(end)
+    counts = [min(step, total - at) for at in range(0, total, step)]
+    swept = [sweep([w[k * step : k * step + n] for w in basis], batch=n) for k, n in enumerate(counts)]
     joined: Derivatives = []
-    for k, x in enumerate(like):
-        parts = [(n, derivatives[k]) for n, derivatives in swept]
-        if all(part is None for _, part in parts):
-            joined.append(None)
-        else:
-            joined.append(views.cat([zeros_for([part], [x], (n,))[0] for n, part in parts]))
+    for k, x in enumerate(end):
+        parts = [derivatives[k] for derivatives in swept]
+        pairs = zip(parts, counts, strict=True)
+        whole = any(part is not None for part in parts)
+        joined.append(views.cat([zeros_for([part], [x], (n,))[0] for part, n in pairs]) if whole else None)
     return joined
 
 

@@ -381,7 +381,7 @@ class VjpEvaluation:
 def pulled_back(
     func: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool
 ) -> VjpEvaluation | tuple[list[Tensor], Any] | None:
-    """Evaluate a function for ``vjp``; return a :class:`Pulling`, or what :class:`Evaluation` takes as ``evaluated``.
+    """Evaluate a function for ``vjp``; return the evaluation, or what :class:`Evaluation` takes as ``evaluated``.
 
     The latter where more than one tensor comes out, or it depends on others that require grad; None where the function
     has not been called.
