@@ -469,6 +469,11 @@ def _like(numpys: Any, factory: Any) -> None:
 
 _like(np.zeros_like, creation.zeros_like)
 _like(np.ones_like, creation.ones_like)
+implements(np.empty_like)(
+    lambda prototype, dtype=None, order="K", subok=True, shape=None, *, device=None: creation.empty_like(
+        _model("empty_like", prototype, order, subok, shape), dtype=dtype, device=device
+    )
+)
 
 
 @implements(np.full_like)

@@ -26,7 +26,10 @@ from tape.tensors.tensor import Tensor, attribute, constant_tensor, method, read
 
 # In-place operations: each is its out-of-place record, followed by a write.
 
-_INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
+_INPLACE = {
+    "+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow", "&": "iand", "|": "ior", "^": "ixor",
+    "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod",
+}  # fmt: skip
 
 
 def _writing(op: Elementwise, name: str) -> Callable[..., Tensor]:

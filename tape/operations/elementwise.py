@@ -268,9 +268,6 @@ def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str
     return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})
 
 
-_INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
-
-
 def _constant(name: str, argument: str, value: Any) -> float:
     if not isinstance(value, (*Number, np.number)):
         raise TypeError(f"{name}(): argument '{argument}' must be a Python number, not {type(value).__name__}")
@@ -530,13 +527,10 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def install_in_place(function: Callable[..., Tensor], name: str, *, augmented: bool = False) -> None:
-    """Give Tensor the in-place variant of a function, which writes to it; ``augmented``: that of ``x %= y``."""
+def install_in_place(function: Callable[..., Tensor], name: str) -> None:
+    """Give Tensor the in-place variant of a function, which writes to it."""
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
-    if augmented:
-        body = f"if is_value({{first}}): return function({{all}})\n    {body}"
-    known = {"is_value": writes.is_value, "check": writes.check, "store": writes.store}
-    in_place = printed_like(name, function, body, **known)
+    in_place = printed_like(name, function, body, check=writes.check, store=writes.store)
     line = (function.__doc__ or "").partition("\n")[0]  # `python -OO` has none
     in_place.__doc__ = f"{line.removesuffix('.')}, in place."
     method(name)(as_method(in_place))
@@ -548,6 +542,3 @@ for _function in (
     install_in_place(_function, f"{_function.__name__}_")
 for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
     install_in_place(_written, _name)
-for _name, _run in RUN.items():
-    if (_special := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
-        install_in_place(_run, f"__{_special}__", augmented=True)
