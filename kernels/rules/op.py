@@ -472,11 +472,15 @@ class Op:
 # Rules call SciPy's solvers through functions that are ``dispatched``: on arrays they run as written, on tensors what
 # is registered for them runs, and is recorded.
 
+DISPATCHED: list[Any] = []
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def dispatched(function: Function) -> Function:
-    """Let operands that are no arrays, but know ``__array_function__``, run a function instead."""
+    """Let operands that are no arrays, but know ``__array_function__``, run a function instead.
+
+    Where it is the forward of a record, that is the record's.
+    """
 
     @functools.wraps(function)
     def run(*operands: Any, **params: Any) -> Any:
@@ -485,6 +489,7 @@ def dispatched(function: Function) -> Function:
                 return x.__array_function__(run, (type(x),), operands, params)
         return function(*operands, **params)
 
+    DISPATCHED.append(run)
     return run  # type: ignore[return-value]
 
 

@@ -434,9 +434,6 @@ def interpn(
     return result
 
 
-implements(interpolation.interval)(lambda x, xp: foreign_calls.call(_OPS["interval"], x, xp))
-
-
 @implements(interpolation.added_at)
 def _added_at(values: Any, at: Any, *, n: int) -> Any:
     values, at = tensor_of(values), tensor_of(at) if isinstance(at, Tensor) else constant_tensor(at)

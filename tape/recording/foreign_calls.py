@@ -133,6 +133,12 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     return y if len(parts) == 1 else (*shared.apart(y), *tensors_of_extras)
 
 
+def calling(op: Routine) -> Callable[..., Any]:
+    """Return what runs a routine on tensors where rules call its forward, whose static parameters may be left out."""
+    defaults = inspect.unwrap(op.forward).__kwdefaults__ or {}
+    return lambda *operands, **params: call(op, *operands, **defaults | params)
+
+
 def _shared_call(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
     """Return the object that calls with these parameters share, so that equal calls have one form."""
     key = (op, exact(frozen), shapes)
