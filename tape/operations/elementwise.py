@@ -20,7 +20,7 @@ from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op, operator_number
-from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like
+from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like, with_name
 from tape.recording.promotion import of_one_dtype, run_with_promotion
 from tape.tensors import grad_modes, modes, pytrees
 from tape.tensors.dtypes import dtype_of
@@ -303,11 +303,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
     return RUN["divide_trunc"](input, other, out=out)  # type: ignore[no-any-return]
 
 
+@with_name("div", div.__doc__)
 def _divided(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return input / other if rounding_mode is None else div(input, other, rounding_mode=rounding_mode)
 
 
-_divided.__name__, _divided.__doc__ = "div", div.__doc__
 method("div")(method("divide")(as_method(_divided)))
 
 
@@ -475,13 +475,10 @@ def polygamma(n: int, input: Any) -> Tensor:
 
 
 @method("polygamma")
+@as_method
+@with_name("polygamma", polygamma.__doc__)
 def _polygamma(x: Tensor, n: int) -> Tensor:
-    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
     return polygamma(n, x)
-
-
-_polygamma.__name__ = "polygamma"
-as_method(_polygamma)
 
 
 @public()

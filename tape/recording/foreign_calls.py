@@ -35,6 +35,7 @@ from kernels.kinds.routine import (
 )
 from tape import errors
 from tape.recording import record, views
+from tape.recording.parameters import with_name
 from tape.recording.promotion import alike
 from tape.tensors import hooks, modes
 from tape.tensors.bytecode import log_operation, log_results
@@ -185,11 +186,10 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
         name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
     )
 
+    @with_name(title, forward.__doc__)
     def operation(*operands: Any) -> Tensor:
         return call_custom(op, operands)
 
-    operation.__name__ = operation.__qualname__ = title
-    operation.__doc__ = forward.__doc__
     return operation
 
 

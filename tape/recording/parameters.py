@@ -190,7 +190,7 @@ def with_axis(function: Callable[..., Result]) -> Callable[..., Result]:
     return renamed  # type: ignore[no-any-return]
 
 
-def with_name(name: str, doc: str = "") -> Callable[[Function], Function]:
+def with_name(name: str, doc: str | None = None) -> Callable[[Function], Function]:
     """Give a function the name that users see, and a docstring if it is one of several that are made alike."""
 
     def decorated(function: Function) -> Function:
