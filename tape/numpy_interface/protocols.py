@@ -16,11 +16,10 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape.operations import diagonals, indexing
-from tape.operations.elementwise import FUNCTIONS, into_array, written
+from tape.operations.elementwise import FUNCTIONS, cast_by_rule, into_array, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
 from tape.recording.parameters import ints_of, with_axis, with_name
 from tape.tensors import modes, pytrees, view_families
-from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import PRIORITY, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, attribute, method
@@ -171,11 +170,8 @@ def astype(
     tensor([1, 2])
     """
     del order, subok
-    if not np.can_cast(x.spec.dtype, dtype, casting):
-        raise TypeError(
-            f"Cannot cast tensor data from {x.spec.dtype!r} to {np.dtype(dtype)!r} according to the rule {casting!r}"
-        )
-    return x if not copy and x.spec.dtype == np.dtype(dtype) else record.to_dtype(x, np.dtype(dtype))
+    result = cast_by_rule(x, np.dtype(dtype), casting)
+    return views.clone(x) if copy and result is x else result
 
 
 @method()
@@ -360,11 +356,9 @@ def _where(condition: Any, *values: Any) -> Any:
 
 @implements(np.concatenate, records="concatenate")
 def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
-    if dtype is not None:
-        arrays = [_cast(a, dtype, casting) for a in arrays]
+    tensors = [cast_by_rule(tensor_of(a), dtype, casting) for a in arrays]
     if axis is None:
-        return views.cat([views.reshape(tensor_of(a), -1) for a in arrays])
-    tensors = [tensor_of(a) for a in arrays]
+        return views.cat([views.reshape(x, -1) for x in tensors])
     ranks = [len(x.spec.shape) for x in tensors]
     if len(set(ranks)) > 1:  # shapes of (0,) are none that join anything here
         raise ValueError(f"np.concatenate: the arrays must have as many dims as each other; they have {ranks}")
@@ -373,16 +367,7 @@ def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any 
 
 @implements(np.stack, records="stack")
 def _stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
-    if dtype is not None:
-        arrays = [_cast(a, dtype, casting) for a in arrays]
-    return views.stack([tensor_of(a) for a in arrays], axis)
-
-
-def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
-    x, dtype = tensor_of(value), dtype_of(dtype)
-    if not np.can_cast(x.spec.dtype, dtype, casting):
-        raise TypeError(f"Cannot cast array data from {x.spec.dtype!r} to {dtype!r} according to the rule {casting!r}")
-    return x if x.spec.dtype == dtype else record.to_dtype(x, dtype)
+    return views.stack([cast_by_rule(tensor_of(a), dtype, casting) for a in arrays], axis)
 
 
 @implements(np.reshape)

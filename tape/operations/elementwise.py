@@ -134,6 +134,14 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None or dtype_of(dtype) == x.spec.dtype else promotion.cast(x, dtype_of(dtype))
 
 
+def cast_by_rule(x: Tensor, dtype: Any, casting: Any) -> Tensor:
+    """Return x in a dtype, or x itself for None; TypeError where NumPy's rule does not allow that."""
+    if dtype is not None and not np.can_cast(x.spec.dtype, dtype_of(dtype), casting):
+        have, wanted = x.spec.dtype, dtype_of(dtype)
+        raise TypeError(f"Cannot cast array data from {have!r} to {wanted!r} according to the rule {casting!r}")
+    return cast(x, dtype)
+
+
 def floating(x: Any) -> Tensor:
     """Return a tensor, or an array as one, of floats: others as float64."""
     x = array_like(x)

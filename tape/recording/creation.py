@@ -17,6 +17,7 @@ from tape.recording.parameters import with_name
 from tape.recording.views import stack
 from tape.tensors.dtypes import (
     DEFAULT,
+    Size,
     check_device,
     check_format,
     check_gradient,
@@ -116,8 +117,8 @@ def from_numpy(array: Array) -> Tensor:
 
 
 def by_type(dtype: np.dtype[Any], args: tuple[Any, ...]) -> Tensor:
-    """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
-    if len(args) == 1 and not isinstance(args[0], int):
+    """Return zeros of a shape given by numbers or a Size, or a copy of a sequence, an array or a tensor."""
+    if len(args) == 1 and not isinstance(args[0], (int, Size)):
         record.note_escape(args[0])
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
         return constant_tensor(scalar_or_array(np.array(data, dtype=dtype)))
