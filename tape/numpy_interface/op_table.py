@@ -11,7 +11,7 @@ from kernels.kinds.routine import Routine
 from kernels.operations import OPS, interpolation
 from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
 from tape.operations import contractions, reductions, sorting
-from tape.operations.elementwise import FUNCTIONS, install_in_place
+from tape.operations.elementwise import FUNCTIONS, install_in_place, numpy_name
 from tape.operations.rearranging import flip
 from tape.operations.solves import solve_banded
 from tape.recording import creation, foreign_calls, record, views
@@ -109,12 +109,6 @@ def _numpys(op: Op) -> list[str]:
     )
     registered = {function for function, records in RECORDS.items() if op.name in records}
     return sorted(map(numpy_name, record_ufuncs | registered))
-
-
-def numpy_name(function: Any) -> str:
-    """Return how a function of NumPy's is called, ``np.linalg.det``; a ufunc may tell no module."""
-    module = getattr(function, "__module__", None) or "numpy"
-    return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
 
 
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:

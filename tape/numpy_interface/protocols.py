@@ -7,8 +7,6 @@ pairs, ``x.std()`` divides by one less than the number of elements, ``x.transpos
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape.operations import diagonals, indexing
-from tape.operations.elementwise import FUNCTIONS, cast_by_rule, into_array, written
+from tape.operations.elementwise import FUNCTIONS, cast_by_rule, into_array, numpy_name, parameters, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
 from tape.recording.parameters import ints_of, with_axis, with_name
 from tape.tensors import modes, pytrees, view_families
@@ -292,9 +290,9 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
         return func(*args, **kwargs)
     if function is None:
         remedy = "use tensor.detach().numpy() where no gradient is needed"
-        raise TypeError(f"np.{_name(func)} has no record for tensors; {remedy}")
+        raise TypeError(f"{numpy_name(func)} has no record for tensors; {remedy}")
     if func in _WRITE and args and not isinstance(args[0], Tensor):
-        return into_array(func, f"np.{_name(func)}", args, kwargs)
+        return into_array(func, numpy_name(func), args, kwargs)
     out = None
     if "out" not in parameters(function):
         args, kwargs, out = _without_out(func, args, kwargs)
@@ -303,27 +301,14 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
     try:
         tape.in_numpy = True  # here: what a call adds to the traceback would hide whose arguments do not fit
         result = function(*args, **kwargs)
-        return result if out is None else written(_name(func), out, result)
+        return result if out is None else written(numpy_name(func).removeprefix("np."), out, result)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise
         problem = str(error).partition("() ")[2]  # the arguments do not fit
-        raise TypeError(f"np.{_name(func)} of a tensor {problem}") from None
+        raise TypeError(f"{numpy_name(func)} of a tensor {problem}") from None
     finally:
         tape.in_numpy = before
-
-
-def _name(func: Any) -> str:
-    return f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
-
-
-@functools.cache
-def parameters(function: Any) -> tuple[str, ...]:
-    """Return the names of a function's parameters; none where they are not known."""
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except ValueError:
-        return ()
 
 
 def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any, Any]:

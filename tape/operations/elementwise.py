@@ -171,14 +171,24 @@ def also(where: Any, there: Tensor) -> Tensor:
     return there if where is True else there & tensor_of(where)
 
 
+def numpy_name(function: Any) -> str:
+    """Return how a function of NumPy's is called, ``np.linalg.det``; a ufunc may tell no module."""
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
+
+
 @functools.cache
-def _names(function: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)[1:]
+def parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters; none where they are not known."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        return ()
 
 
 def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a NumPy function, the array left out, by name."""
-    names = _names(function)
+    names = parameters(function)[1:]
     if len(args) > len(names):
         raise TypeError(f"np.{function.__name__} takes {len(names) + 1} arguments, got {len(args) + 1}")
     arguments = {**dict(zip(names, args, strict=False)), **kwargs}
