@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.operations import sorting
 from tape.recording import creation, to_python
 from tape.recording.promotion import common_dtype
 from tape.recording.record import to_dtype
@@ -41,6 +42,7 @@ cumulative_sum diff expand_dims flip matmul matrix_transpose max mean meshgrid m
 prod repeat reshape roll searchsorted squeeze stack std sum take take_along_axis tensordot tile tril triu
 unique_all unique_counts unique_inverse unique_values unstack var vecdot where
 """.split()  # noqa: SIM905 (a list of words)
+LIKE = "empty_like full_like ones_like zeros_like".split()  # noqa: SIM905 (a list of words)
 BEYOND = "cumprod cumsum einsum gradient isin pad transpose".split()  # noqa: SIM905 (a list of words)
 """What the standard does not have and xarray asks for; and ``lib.stride_tricks``."""
 e, inf, nan, pi, newaxis = float(np.e), float(np.inf), float(np.nan), float(np.pi), None
@@ -50,7 +52,7 @@ _DTYPES = {
 }  # fmt: skip
 _DEFAULTS = {"real floating": float64, "integral": int64, "indexing": int64}
 globals().update(_DTYPES)
-globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *BEYOND)})
+globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *LIKE, *BEYOND)})
 linalg = SimpleNamespace(**{name: getattr(np.linalg, name) for name in LINALG})
 """The linear algebra extension."""
 from_dlpack, lib = to_python.from_dlpack, np.lib
@@ -101,26 +103,6 @@ def empty(shape: Any, dtype: Any = float, *, device: Any = None) -> Tensor:
     return _made(np.empty(shape, dtype), device)
 
 
-def ones_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """Return a tensor of ones, of the shape and dtype of x."""
-    return ones(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
-
-
-def zeros_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """Return a tensor of zeros, of the shape and dtype of x."""
-    return zeros(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
-
-
-def empty_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """Return a tensor whose elements are not set, of the shape and dtype of x."""
-    return empty(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
-
-
-def full_like(x: Tensor, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
-    """Return a tensor filled with one number, of the shape and dtype of x."""
-    return full(x.spec.shape, fill_value, x.spec.dtype if dtype is None else dtype, device=device)
-
-
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """Return data as a tensor, sharing memory where it can, unless ``copy``; ValueError where ``copy=False`` cannot."""
     if device is not None:
@@ -145,20 +127,12 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
 
 def sort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
     """Return the elements in order along an axis; with ``descending`` the largest first."""
-    del stable
-    ordered = np.sort(-x if descending and x.spec.dtype.kind == "f" else x, axis=axis, stable=True)
-    if not descending:
-        return ordered  # type: ignore[return-value]
-    return -ordered if x.spec.dtype.kind == "f" else np.flip(ordered, axis=axis)  # type: ignore[return-value]
+    return sorting.sort(x, axis, descending, stable).values  # type: ignore[no-any-return]
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
     """Return the places of the elements in order along an axis; equal elements keep theirs."""
-    del stable
-    if not descending:
-        return np.argsort(x, axis=axis, stable=True)  # type: ignore[return-value]
-    n = x.spec.shape[axis]
-    return np.flip(n - 1 - np.argsort(np.flip(x, axis=axis), axis=axis, stable=True), axis=axis)  # type: ignore[no-any-return]
+    return sorting.argsort(x, axis, descending, stable)
 
 
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:
@@ -230,7 +204,7 @@ def to_device(x: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "arange", "argsort", "asarray", "can_cast", "e", "empty",
-    "empty_like", "eye", "finfo", "from_dlpack", "full", "full_like", "iinfo", "inf", "isdtype", "linalg", "linspace",
-    "nan", "newaxis", "ones", "ones_like", "pi", "result_type", "sort", "zeros", "zeros_like",
+    "eye", "finfo", "from_dlpack", "full", "iinfo", "inf", "isdtype", "linalg", "linspace", "nan", "newaxis", "ones",
+    "pi", "result_type", "sort", "zeros",
 ]  # fmt: skip
-__all__ += [*ELEMENTWISE, *OTHERS, *BEYOND, *_DTYPES]  # noqa: PLE0604 (they are names)
+__all__ += [*ELEMENTWISE, *OTHERS, *LIKE, *BEYOND, *_DTYPES]  # noqa: PLE0604 (they are names)

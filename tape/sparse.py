@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import OPS, interpolation
-from kernels.operations.interpolation import Pattern, pattern_of
+from kernels.operations import OPS
+from kernels.operations.interpolation import pattern_of
 from tape.recording import creation, foreign_calls
-from tape.tensors.hooks import implements
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array
 
@@ -25,7 +24,6 @@ pattern_of.__module__ = __name__  # where pickles find it
 
 __all__ = ["CSR", "csr", "spsolve"]
 
-_OPS: dict[str, Any] = OPS
 _MATRIX = 2
 
 
@@ -83,7 +81,7 @@ class CSR:
                 f"matmul: dimension mismatch: the matrix is {self.shape[0]} by {self.shape[1]}, the operand has shape "
                 f"{list(x.spec.shape)}"
             )
-        return _spmm(self.data, x, pattern=self.pattern, trans=self._trans)
+        return foreign_calls.call(OPS["spmm"], self.data, x, pattern=self.pattern, trans=self._trans)  # type: ignore[no-any-return, arg-type]
 
     def to_dense(self) -> Tensor:
         """Return the matrix as a tensor; elements of one place add up."""
@@ -129,16 +127,6 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
     return columns.astype(np.int64), starts.astype(np.int64), shape
 
 
-@implements(interpolation.multiply)
-def _spmm(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return foreign_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
-
-
-@implements(interpolation.spsolve)
-def _spsolve(data: Any, b: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return foreign_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
-
-
 def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)
     """Return x with A x = b, b a vector (n,) or a dense matrix (n, k). LinAlgError if A is singular.
 
@@ -155,4 +143,4 @@ def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)
         raise ValueError(f"spsolve: matrix must be square (has shape {A.shape})")
     if len(right.spec.shape) not in (1, _MATRIX) or right.spec.shape[0] != n:
         raise ValueError(f"spsolve: shapes do not fit: the matrix is {n} by {n}, b has shape {list(right.spec.shape)}")
-    return _spsolve(A.data, right, pattern=A.pattern, trans=A._trans)
+    return foreign_calls.call(OPS["spsolve"], A.data, right, pattern=A.pattern, trans=A._trans)  # type: ignore[no-any-return, arg-type]

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.operations import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations import matmul, reductions
 from tape.operations import sorting as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
-from tape.recording.parameters import dim_of, function_of, with_axis, with_name
+from tape.recording.parameters import dim_of, function_of, names_of, with_axis, with_name
 from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
@@ -159,14 +160,9 @@ log_softmax = _of_all(
     "[[-0.6931471805599453], [-0.6931471805599453]]",
 )
 
-for _function in (
-    gamma, gammainc, gammaincc, erfcinv, log_expit, j0, j1, y0, y1, k0, k1, betainc, betaincc, betaincinv, gammaincinv,
-    gammainccinv, stdtr, stdtrit, jv, yv, iv, ive, kv, kve, beta, betaln, rgamma, gammasgn,
-):  # fmt: skip
-    _op: Any = OPS[_function.__name__]
-    matmul.serve(_op.name, _op.ufunc, _function)
-for _name, _ufunc, _function in (
-    ("_zeta", OPS["zeta"].ufunc, zeta), ("logit", OPS["logit"].ufunc, logit),  # type: ignore[attr-defined]
-    ("yn", LateUfunc("yn"), yn), ("kn", LateUfunc("kn"), kn),
-):  # fmt: skip
-    matmul.serve(_name, _ufunc, _function)
+for _op in OPS.values():
+    if isinstance(_op, Elementwise) and isinstance(_op.ufunc, LateUfunc) and not names_of(_op):
+        _ufunc = "_zeta" if _op.name == "zeta" else _op.name  # SciPy's own name of it
+        matmul.serve(_ufunc, _op.ufunc, globals()[_op.name])
+matmul.serve("yn", LateUfunc("yn"), yn)
+matmul.serve("kn", LateUfunc("kn"), kn)

@@ -40,7 +40,6 @@ class View(Op):
     the batch in front; without it ``vmap`` refuses. ``indexes``: the parameter is a basic index. ``broadcasts``: the
     array gets dims of one in front, as many as the result has. ``element``: a result without dims is what NumPy gives
     as a scalar, a value. ``hides``: nobody has the array, so that the result is none's view to the caller.
-    ``samples`` are pairs of a shape and parameters, for the tests.
     """
 
     contribution: ClassVar[str] = "{} is a view of it"
@@ -53,7 +52,6 @@ class View(Op):
     broadcasts: bool = False
     hides: bool = False
     element: bool = False
-    samples: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...] = ()
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
     def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:

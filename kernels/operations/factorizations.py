@@ -106,7 +106,7 @@ def _solve_jvp(t_b: Any, t_factor: Any, y: Any, factor: Any, upper: bool) -> Any
 
 Routine(
     name="cholesky_solve", doc="The solution of equations with a matrix of which a Cholesky factor is given.",
-    forward=lambda b, factor, *, upper: cholesky_solve(b, factor, upper=upper), vjp=_solve_vjp, jvp=_solve_jvp,
+    forward=cholesky_solve, vjp=_solve_vjp, jvp=_solve_jvp,
     samples=((((3, 2), (3, 3)), {"upper": False}), (((2, 3, 1), (2, 3, 3)), {"upper": False})),
     domain=("real", "lower"),
 )  # fmt: skip
@@ -412,7 +412,7 @@ def _banded_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, l_and_u: tuple[int, int]) 
 
 Routine(
     name="solve_banded", doc="The solution of equations with a banded matrix.",
-    forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u), vjp=_banded_vjp, jvp=_banded_jvp,
+    forward=solve_banded, vjp=_banded_vjp, jvp=_banded_jvp,
     samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})), domain=("bands", "real"),
 )  # fmt: skip
 
@@ -446,7 +446,7 @@ def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
 
 Routine(
     name="solveh_banded", doc="The solution of equations with a banded positive-definite matrix.",
-    forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower), vjp=_solveh_vjp, jvp=_solveh_jvp,
+    forward=solveh_banded, vjp=_solveh_vjp, jvp=_solveh_jvp,
     samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})), domain=("bands_below", "real"),
 )  # fmt: skip
 

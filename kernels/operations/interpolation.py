@@ -307,8 +307,7 @@ _WIDE = pattern_of(np.array([0, 3, 1, 3]), np.array([0, 2, 2, 4]), (3, 4))
 
 Routine(
     name="spmm", doc="A sparse matrix times a vector or a dense matrix.", grad_fn="SparseMmBackward0",
-    forward=lambda data, x, *, pattern, trans: multiply(data, x, pattern=pattern, trans=trans), vjp=_multiply_vjp,
-    jvp=_multiply_jvp,
+    forward=multiply, vjp=_multiply_vjp, jvp=_multiply_jvp,
     samples=((((4,), (4,)), {"pattern": _WIDE, "trans": False}), (((4,), (3, 2)), {"pattern": _WIDE, "trans": True})),
 )  # fmt: skip
 
@@ -344,8 +343,7 @@ def _spsolve_jvp(t_data: Any, t_b: Any, y: Any, data: Any, pattern: Pattern, tra
 
 Routine(
     name="spsolve", doc="The solution of equations with a sparse matrix.", grad_fn="SparseSolveBackward0",
-    forward=lambda data, b, *, pattern, trans: spsolve(data, b, pattern=pattern, trans=trans), vjp=_spsolve_vjp,
-    jvp=_spsolve_jvp,
+    forward=spsolve, vjp=_spsolve_vjp, jvp=_spsolve_jvp,
     samples=(
         (((5,), (3,)), {"pattern": _SAMPLE, "trans": False}),
         (((5,), (3, 2)), {"pattern": _SAMPLE, "trans": True}),

@@ -16,7 +16,7 @@ from kernels.rules.op import dispatched, turned
 Contraction(name="mm", doc="Matrix times matrix.", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", ranks=((2, 1),))
 Contraction(name="dot", doc="Inner product of two vectors.", ranks=((1, 1),))
-Contraction(name="vm", doc="Vector times matrix.", grad_fn="SqueezeBackward4", ranks=((1, 2),), function=False)
+Contraction(name="vm", doc="Vector times matrix.", grad_fn="SqueezeBackward4", ranks=((1, 2),))
 
 
 def plus(a: Any, b: Any) -> Any:
@@ -335,8 +335,7 @@ def _triangular_jvp(t_a: Any, t_b: Any, y: Any, a: Any, upper: bool, unitriangul
 Routine(
     name="solve_triangular", doc="The solution of equations with a triangular matrix.",
     grad_fn="LinalgSolveTriangularBackward0",
-    forward=lambda a, b, *, upper, unitriangular: solve_triangular(a, b, upper=upper, unitriangular=unitriangular),
-    vjp=_triangular_vjp, jvp=_triangular_jvp,
+    forward=solve_triangular, vjp=_triangular_vjp, jvp=_triangular_jvp,
     samples=(
         (((3, 3), (3, 2)), {"upper": True, "unitriangular": False}),
         (((2, 3, 3), (2, 3, 1)), {"upper": False, "unitriangular": True}),

@@ -381,8 +381,7 @@ class Op:
     """What every record says about its operation, and what every interpreter may ask its kind.
 
     ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
-    name of the backward node, in which {} stands for PyTorch's name, ``function`` whether there is a public function
-    of that name, beside the others.
+    name of the backward node, in which {} stands for PyTorch's name.
     """
 
     name: str
@@ -390,7 +389,6 @@ class Op:
     pullback: tuple[Rule | None, ...]
     torch: tuple[str, ...] = ()
     grad_fn: str = "{}Backward0"
-    function: bool = True
 
     inputs: ClassVar[tuple[str, ...]] = ()  # what rules call the operands
     extras: ClassVar[tuple[str, ...]] = ()  # what rules call the results that have no gradient
@@ -457,11 +455,15 @@ class Op:
 # Rules call SciPy's solvers through functions that are ``dispatched``: on arrays they run as written, on tensors what
 # is registered for them runs, and is recorded.
 
+DISPATCHED: list[Any] = []
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def dispatched(function: Function) -> Function:
-    """Let operands that are no arrays, but know ``__array_function__``, run a function instead."""
+    """Let operands that are no arrays, but know ``__array_function__``, run a function instead.
+
+    Where it is the forward of a record, that is the record's.
+    """
 
     @functools.wraps(function)
     def run(*operands: Any, **params: Any) -> Any:
@@ -470,6 +472,7 @@ def dispatched(function: Function) -> Function:
                 return x.__array_function__(run, (type(x),), operands, params)
         return function(*operands, **params)
 
+    DISPATCHED.append(run)
     return run  # type: ignore[return-value]
 
 

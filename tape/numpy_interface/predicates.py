@@ -360,12 +360,6 @@ implements(np.result_type)(
 )
 
 
-@implements(np.empty_like)
-def _empty_like(prototype: Tensor, dtype: Any = None) -> Tensor:
-    wanted = prototype.spec.dtype if dtype is None else np.dtype(dtype)
-    return leaf(record.unset(prototype.spec.shape, wanted), requires_grad=False)
-
-
 implements(np.imag)(lambda val: leaf(np.zeros(val.spec.shape, val.spec.dtype), requires_grad=False))
 implements(np.iscomplex)(lambda x: leaf(np.zeros(x.spec.shape, np.bool_), requires_grad=False))
 

@@ -7,8 +7,6 @@ pairs, ``x.std()`` divides by one less than the number of elements, ``x.transpos
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,11 +14,10 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape.operations import diagonals, indexing
-from tape.operations.elementwise import FUNCTIONS, into_array, written
+from tape.operations.elementwise import FUNCTIONS, cast_by_rule, into_array, numpy_name, parameters, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
 from tape.recording.parameters import ints_of, with_axis, with_name
 from tape.tensors import modes, pytrees, view_families
-from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import PRIORITY, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, attribute, method
@@ -171,11 +168,8 @@ def astype(
     tensor([1, 2])
     """
     del order, subok
-    if not np.can_cast(x.spec.dtype, dtype, casting):
-        raise TypeError(
-            f"Cannot cast tensor data from {x.spec.dtype!r} to {np.dtype(dtype)!r} according to the rule {casting!r}"
-        )
-    return x if not copy and x.spec.dtype == np.dtype(dtype) else record.to_dtype(x, np.dtype(dtype))
+    result = cast_by_rule(x, np.dtype(dtype), casting)
+    return views.clone(x) if copy and result is x else result
 
 
 @method()
@@ -296,9 +290,9 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
         return func(*args, **kwargs)
     if function is None:
         remedy = "use tensor.detach().numpy() where no gradient is needed"
-        raise TypeError(f"np.{_name(func)} has no record for tensors; {remedy}")
+        raise TypeError(f"{numpy_name(func)} has no record for tensors; {remedy}")
     if func in _WRITE and args and not isinstance(args[0], Tensor):
-        return into_array(func, f"np.{_name(func)}", args, kwargs)
+        return into_array(func, numpy_name(func), args, kwargs)
     out = None
     if "out" not in parameters(function):
         args, kwargs, out = _without_out(func, args, kwargs)
@@ -307,27 +301,14 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
     try:
         tape.in_numpy = True  # here: what a call adds to the traceback would hide whose arguments do not fit
         result = function(*args, **kwargs)
-        return result if out is None else written(_name(func), out, result)
+        return result if out is None else written(numpy_name(func).removeprefix("np."), out, result)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise
         problem = str(error).partition("() ")[2]  # the arguments do not fit
-        raise TypeError(f"np.{_name(func)} of a tensor {problem}") from None
+        raise TypeError(f"{numpy_name(func)} of a tensor {problem}") from None
     finally:
         tape.in_numpy = before
-
-
-def _name(func: Any) -> str:
-    return f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
-
-
-@functools.cache
-def parameters(function: Any) -> tuple[str, ...]:
-    """Return the names of a function's parameters; none where they are not known."""
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except ValueError:
-        return ()
 
 
 def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any, Any]:
@@ -360,11 +341,9 @@ def _where(condition: Any, *values: Any) -> Any:
 
 @implements(np.concatenate, records="concatenate")
 def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
-    if dtype is not None:
-        arrays = [_cast(a, dtype, casting) for a in arrays]
+    tensors = [cast_by_rule(tensor_of(a), dtype, casting) for a in arrays]
     if axis is None:
-        return views.cat([views.reshape(tensor_of(a), -1) for a in arrays])
-    tensors = [tensor_of(a) for a in arrays]
+        return views.cat([views.reshape(x, -1) for x in tensors])
     ranks = [len(x.spec.shape) for x in tensors]
     if len(set(ranks)) > 1:  # shapes of (0,) are none that join anything here
         raise ValueError(f"np.concatenate: the arrays must have as many dims as each other; they have {ranks}")
@@ -373,16 +352,7 @@ def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any 
 
 @implements(np.stack, records="stack")
 def _stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
-    if dtype is not None:
-        arrays = [_cast(a, dtype, casting) for a in arrays]
-    return views.stack([tensor_of(a) for a in arrays], axis)
-
-
-def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
-    x, dtype = tensor_of(value), dtype_of(dtype)
-    if not np.can_cast(x.spec.dtype, dtype, casting):
-        raise TypeError(f"Cannot cast array data from {x.spec.dtype!r} to {dtype!r} according to the rule {casting!r}")
-    return x if x.spec.dtype == dtype else record.to_dtype(x, dtype)
+    return views.stack([cast_by_rule(tensor_of(a), dtype, casting) for a in arrays], axis)
 
 
 @implements(np.reshape)
@@ -469,6 +439,11 @@ def _like(numpys: Any, factory: Any) -> None:
 
 _like(np.zeros_like, creation.zeros_like)
 _like(np.ones_like, creation.ones_like)
+implements(np.empty_like)(
+    lambda prototype, dtype=None, order="K", subok=True, shape=None, *, device=None: creation.empty_like(
+        _model("empty_like", prototype, order, subok, shape), dtype=dtype, device=device
+    )
+)
 
 
 @implements(np.full_like)

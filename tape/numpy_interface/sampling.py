@@ -12,8 +12,8 @@ from kernels.foundation.specs import FLOAT64, INT64, Spec
 from tape.operations import writes
 from tape.random import Draw, Generator
 from tape.recording import record
-from tape.recording.creation import finished, named, shape_of, sizes_of, spec_like
-from tape.recording.parameters import also
+from tape.recording.creation import finished, shape_of, sizes_of, spec_like
+from tape.recording.parameters import also, with_name
 from tape.tensors.dtypes import dtype_of, get_default_dtype
 from tape.tensors.hooks import public
 from tape.tensors.operands import operand
@@ -127,6 +127,7 @@ def _drawn(array: Array, draw: Draw) -> Tensor:
 
 
 def _of_shape(name: str, what: str, function: Callable[..., Array], *more: Any) -> Callable[..., Tensor]:
+    @with_name(name, f"Return {what}; see manual_seed.")
     def draw(
         *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
         layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -135,10 +136,11 @@ def _of_shape(name: str, what: str, function: Callable[..., Array], *more: Any) 
         drawn = Draw(function, generator, sizes_of(name, shape, size), wanted, *more)
         return _delivered(name, drawn, out, device, requires_grad, layout, pin_memory)
 
-    return named(draw, name, f"Return {what}; see manual_seed.")
+    return draw
 
 
 def _of_shape_like(name: str, what: str, function: Callable[..., Array], *, dense: bool) -> Callable[..., Tensor]:
+    @with_name(name, f"Return {what}, of the shape and dtype of ``input``.")
     def draw(
         input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
@@ -149,7 +151,7 @@ def _of_shape_like(name: str, what: str, function: Callable[..., Array], *, dens
         drawn = Draw(function, generator, shape, wanted, *([not order] if dense else []), order=order)
         return _delivered(name, drawn, None, device, requires_grad, layout, pin_memory)
 
-    return named(draw, name, f"Return {what}, of the shape and dtype of ``input``.")
+    return draw
 
 
 rand = _of_shape("rand", "uniform numbers from [0, 1)", _uniform)

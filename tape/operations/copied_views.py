@@ -18,7 +18,7 @@ from tape.operations.gather import picked_along
 from tape.recording import indexed_calls, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op
 from tape.recording.indexed_calls import by_items, scatter_call
-from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed
+from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed, with_name
 from tape.tensors import grad_modes, view_families
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand, tensor_of
@@ -26,7 +26,10 @@ from tape.tensors.tensor import Tensor, attribute, constant_tensor, method, read
 
 # In-place operations: each is its out-of-place record, followed by a write.
 
-_INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
+_INPLACE = {
+    "+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow", "&": "iand", "|": "ior", "^": "ixor",
+    "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod",
+}  # fmt: skip
 
 
 def _writing(op: Elementwise, name: str) -> Callable[..., Tensor]:
@@ -70,11 +73,10 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
 def _augmented(op: Elementwise) -> Callable[..., Any]:
     write = _writing(op, f"{op.operator}=")
 
+    @with_name(f"__{_INPLACE[op.operator]}__", f"{op.doc[:-1]}, in place.")
     def augmented(x: Tensor, other: Any) -> Any:
         return RUN[op.name](x, other) if writes.is_value(x) else write(x, other)
 
-    augmented.__name__ = augmented.__qualname__ = f"__{_INPLACE[op.operator]}__"
-    augmented.__doc__ = f"{op.doc[:-1]}, in place."
     return augmented
 
 
@@ -468,19 +470,22 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
 
 
 def _at_least(rank: int) -> Any:
+    name = f"atleast_{rank}d"
+    doc = f"""Return a tensor, or each of several, as a view with at least {rank} dims.
+
+    >>> tape.{name}(tape.tensor(5.0)).shape
+    tape.Size({[1] * rank})
+    """
+
+    @public(methods=False)
+    @implements(getattr(np, name))
+    @with_name(name, doc)
     def atleast(*tensors: Any) -> Any:
         listed = len(tensors) == 1 and _several(tensors[0])
         results = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
         return results if listed or len(results) != 1 else results[0]
 
-    atleast.__name__ = atleast.__qualname__ = f"atleast_{rank}d"
-    atleast.__doc__ = f"""Return a tensor, or each of several, as a view with at least {rank} dims.
-
-    >>> tape.{atleast.__name__}(tape.tensor(5.0)).shape
-    tape.Size({[1] * rank})
-    """
-    implements(getattr(np, atleast.__name__))(atleast)
-    return public(methods=False)(atleast)
+    return atleast
 
 
 def of_rank(x: Tensor, rank: int) -> Tensor:

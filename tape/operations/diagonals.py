@@ -13,7 +13,7 @@ from tape.operations import gather
 from tape.operations.elementwise import FUNCTIONS, cast
 from tape.recording import creation, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import dim_of
+from tape.recording.parameters import dim_of, with_name
 from tape.tensors import pytrees
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import operand, tensor_of
@@ -110,27 +110,26 @@ def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 
 def _triangle(name: str, *, lower: bool) -> Any:
+    part = "lower" if lower else "upper"
+    doc = f"""Return a copy with zeros outside of the {part} triangle, ``diagonal`` above the main one.
+
+    >>> tape.{name}(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    {[[1.0, 0.0], [3.0, 4.0]] if lower else [[1.0, 2.0], [0.0, 4.0]]}
+    """
+
+    @public()
+    @with_name(name, doc)
     def triangle(input: Any, diagonal: int = 0) -> Tensor:
         input = tensor_of(input)
         if len(input.spec.shape) < _MATRIX:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.spec.shape)}")
         return _masked(input, diagonal, lower)
 
-    triangle.__name__ = triangle.__qualname__ = name
-    part = "lower" if lower else "upper"
-    triangle.__doc__ = f"""Return a copy with zeros outside of the {part} triangle, ``diagonal`` above the main one.
-
-    >>> tape.{name}(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
-    {[[1.0, 0.0], [3.0, 4.0]] if lower else [[1.0, 2.0], [0.0, 4.0]]}
-    """
-    public()(triangle)
-
+    @method(f"{name}_")
+    @with_name(f"{name}_", f"Set what is outside of the {part} triangle to zero, in place.")
     def in_place(x: Tensor, diagonal: int = 0) -> Tensor:
         return x.copy_(triangle(x, diagonal))
 
-    in_place.__name__ = in_place.__qualname__ = f"{name}_"
-    in_place.__doc__ = f"Set what is outside of the {part} triangle to zero, in place."
-    method()(in_place)
     return triangle
 
 

@@ -20,7 +20,7 @@ from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op, operator_number
-from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like
+from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like, with_name
 from tape.recording.promotion import of_one_dtype, run_with_promotion
 from tape.tensors import grad_modes, modes, pytrees
 from tape.tensors.dtypes import dtype_of
@@ -134,6 +134,14 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None or dtype_of(dtype) == x.spec.dtype else promotion.cast(x, dtype_of(dtype))
 
 
+def cast_by_rule(x: Tensor, dtype: Any, casting: Any) -> Tensor:
+    """Return x in a dtype, or x itself for None; TypeError where NumPy's rule does not allow that."""
+    if dtype is not None and not np.can_cast(x.spec.dtype, dtype_of(dtype), casting):
+        have, wanted = x.spec.dtype, dtype_of(dtype)
+        raise TypeError(f"Cannot cast array data from {have!r} to {wanted!r} according to the rule {casting!r}")
+    return cast(x, dtype)
+
+
 def floating(x: Any) -> Tensor:
     """Return a tensor, or an array as one, of floats: others as float64."""
     x = array_like(x)
@@ -163,14 +171,24 @@ def also(where: Any, there: Tensor) -> Tensor:
     return there if where is True else there & tensor_of(where)
 
 
+def numpy_name(function: Any) -> str:
+    """Return how a function of NumPy's is called, ``np.linalg.det``; a ufunc may tell no module."""
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
+
+
 @functools.cache
-def _names(function: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)[1:]
+def parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters; none where they are not known."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        return ()
 
 
 def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a NumPy function, the array left out, by name."""
-    names = _names(function)
+    names = parameters(function)[1:]
     if len(args) > len(names):
         raise TypeError(f"np.{function.__name__} takes {len(names) + 1} arguments, got {len(args) + 1}")
     arguments = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -268,9 +286,6 @@ def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str
     return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})
 
 
-_INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
-
-
 def _constant(name: str, argument: str, value: Any) -> float:
     if not isinstance(value, (*Number, np.number)):
         raise TypeError(f"{name}(): argument '{argument}' must be a Python number, not {type(value).__name__}")
@@ -306,11 +321,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
     return RUN["divide_trunc"](input, other, out=out)  # type: ignore[no-any-return]
 
 
+@with_name("div", div.__doc__)
 def _divided(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return input / other if rounding_mode is None else div(input, other, rounding_mode=rounding_mode)
 
 
-_divided.__name__, _divided.__doc__ = "div", div.__doc__
 method("div")(method("divide")(as_method(_divided)))
 
 
@@ -478,13 +493,10 @@ def polygamma(n: int, input: Any) -> Tensor:
 
 
 @method("polygamma")
+@as_method
+@with_name("polygamma", polygamma.__doc__)
 def _polygamma(x: Tensor, n: int) -> Tensor:
-    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
     return polygamma(n, x)
-
-
-_polygamma.__name__ = "polygamma"
-as_method(_polygamma)
 
 
 @public()
@@ -530,13 +542,10 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def install_in_place(function: Callable[..., Tensor], name: str, *, augmented: bool = False) -> None:
-    """Give Tensor the in-place variant of a function, which writes to it; ``augmented``: that of ``x %= y``."""
+def install_in_place(function: Callable[..., Tensor], name: str) -> None:
+    """Give Tensor the in-place variant of a function, which writes to it."""
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
-    if augmented:
-        body = f"if is_value({{first}}): return function({{all}})\n    {body}"
-    known = {"is_value": writes.is_value, "check": writes.check, "store": writes.store}
-    in_place = printed_like(name, function, body, **known)
+    in_place = printed_like(name, function, body, check=writes.check, store=writes.store)
     line = (function.__doc__ or "").partition("\n")[0]  # `python -OO` has none
     in_place.__doc__ = f"{line.removesuffix('.')}, in place."
     method(name)(as_method(in_place))
@@ -548,6 +557,3 @@ for _function in (
     install_in_place(_function, f"{_function.__name__}_")
 for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
     install_in_place(_written, _name)
-for _name, _run in RUN.items():
-    if (_special := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
-        install_in_place(_run, f"__{_special}__", augmented=True)

@@ -15,12 +15,12 @@ from kernels.operations import OPS
 from tape.operations import rearranging, writes
 from tape.recording import attributes, indexed_calls, record, views
 from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
-from tape.recording.creation import sizes_of
+from tape.recording.creation import by_type, sizes_of
 from tape.recording.indexed_calls import assign_call, by_index, cache_gather
 from tape.recording.parameters import as_method, printed_like, with_name
 from tape.recording.views import VIEWS, clone
 from tape.tensors import modes, view_families
-from tape.tensors.dtypes import Size, check_format
+from tape.tensors.dtypes import check_format
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, make_extras, method, new
 
 
@@ -404,12 +404,5 @@ def resize_as_(x: Tensor, the_template: Tensor, *, memory_format: Any = None) ->
 @method("new")
 @with_name("new")
 def new_(x: Tensor, *args: Any) -> Tensor:
-    """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
-    dtype = x.spec.dtype
-    if all(isinstance(arg, int) for arg in args) or (len(args) == 1 and isinstance(args[0], Size)):
-        sizes = args[0] if args and isinstance(args[0], Size) else args
-        return constant_tensor(record.unset(sizes or (0,), dtype))
-    if len(args) != 1:
-        raise TypeError("new() takes sizes, or one list, array or tensor")
-    data = args[0]._value if isinstance(args[0], Tensor) else args[0]
-    return constant_tensor(np.array(data, dtype=dtype))
+    """Return a tensor of this dtype: zeros of these sizes, or of a list's, an array's or a tensor's elements."""
+    return by_type(x.spec.dtype, args)

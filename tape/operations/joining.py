@@ -9,12 +9,11 @@ import numpy as np
 
 from tape.operations import gather, indexing, reductions
 from tape.operations.copied_views import of_rank
-from tape.operations.elementwise import array_like
+from tape.operations.elementwise import array_like, cast_by_rule
 from tape.operations.rearranging import part
 from tape.recording import creation, indexed_calls, record, views
 from tape.recording.parameters import dim_of, ints_of
 from tape.recording.promotion import alike, tensors_of
-from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
@@ -100,15 +99,10 @@ implements(np.vstack)(lambda tup, *, dtype=None, casting="same_kind": _stacked(v
 
 
 def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
-    parts = [array_like(x) for x in tup]
+    parts = [cast_by_rule(array_like(x), dtype, casting) for x in tup]
     if not parts:
         raise ValueError("need at least one array to concatenate")
-    result = join(parts)
-    if dtype is None:
-        return result  # type: ignore[no-any-return]
-    if not np.can_cast(result.spec.dtype, dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(f"Cannot cast array data from {result.spec.dtype!r} to {dtype_of(dtype)!r} by {casting!r}")
-    return result.to(dtype_of(dtype))  # type: ignore[no-any-return]
+    return join(parts)  # type: ignore[no-any-return]
 
 
 implements(np.dstack)(lambda tup: _stacked(dstack, tup, None, ""))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tape.operations.gather import along_key, check_index, check_vector, picked_
 from tape.recording import indexed_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.indexed_calls import across_dim, along_dim, scatter_call
-from tape.recording.parameters import dim_of
+from tape.recording.parameters import dim_of, with_name
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, method
@@ -101,15 +101,15 @@ def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | Non
     """
     name = in_place.__name__.removesuffix("_")
 
+    doc = (in_place.__doc__ or "").replace(", in place", ", in a copy", 1).replace(f".{name}_(", f".{name}(")
+
+    @public()
+    @with_name(name, doc)
+    @functools.wraps(in_place)
     def function(x: Any, *args: Any, **kwargs: Any) -> Tensor:
         start = tensor_of(x) if whole is None else whole(x, *args, **kwargs)
         return in_place(views.clone(start), *args, **kwargs)
 
-    function.__name__ = function.__qualname__ = name
-    text = (in_place.__doc__ or "").replace(", in place", ", in a copy", 1)
-    function.__doc__ = text.replace(f".{name}_(", f".{name}(")
-    function.__wrapped__ = in_place  # type: ignore[attr-defined]  # its signature
-    public()(function)
     return method()(in_place)
 
 
@@ -403,16 +403,14 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
     return axis, at, src if src.spec.shape == wanted else views.reshape(src, wanted)
 
 
+@with_name("masked_scatter")  # what it says of arguments is said of that
 def _with_mask(x: Any, mask: Any, source: Any) -> Tensor:
     del source
     x, mask = tensor_of(x), tensor_of(mask)
     return views.expand(x, _merge("masked_scatter", x.spec.shape, mask.spec.shape))
 
 
-_with_mask.__name__ = _with_mask.__qualname__ = "masked_scatter"  # what it says of arguments is said of that
-
-
-@partial(_both, whole=_with_mask)
+@functools.partial(_both, whole=_with_mask)
 def masked_scatter_(input: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place.
 

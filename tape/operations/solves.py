@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import OPS, factorizations, solves
+from kernels.operations import OPS, factorizations
+from kernels.rules.op import DISPATCHED
 from tape.operations.copied_views import copy_
 from tape.operations.decompositions import MATRIX, batch_of, identity, matrix_of, square_of, svdvals, together, turned
 from tape.operations.elementwise import FUNCTIONS, array_like
@@ -19,13 +20,16 @@ from tape.recording import creation, foreign_calls, promotion, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of, with_axis, with_name
 from tape.return_types import named
-from tape.tensors.hooks import implements, public
+from tape.tensors.hooks import NUMPY, implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 # Linear solves and inverses under PyTorch's names; matrices stand in the last two dims, batches are broadcast.
 
 _OPS: dict[str, Any] = OPS
+for _op in _OPS.values():
+    if getattr(_op, "forward", None) in DISPATCHED and _op.forward not in NUMPY:
+        implements(_op.forward)(foreign_calls.calling(_op))
 InvEx = named("linalg_inv_ex", "The inverse, and which pivot is zero.", "inverse", "info")
 SolveEx = named("linalg_solve_ex", "The solution, and which pivot is zero.", "result", "info")
 
@@ -105,9 +109,6 @@ def inverted(x: Any) -> Tensor:
     return foreign_calls.call(_OPS["inv"], square_of("linalg.inv", x))  # type: ignore[no-any-return]
 
 
-implements(factorizations.inverse)(inverse)
-
-
 def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
     """Return what :func:`inverse` does, and an int32 ``info`` (*): which pivot is the first that is 0, from 1, or 0.
 
@@ -158,7 +159,6 @@ def _scipys_triangular(a: Tensor, b: Tensor, lower: bool, trans: Any, **kwargs: 
 
 
 _TRANSPOSED = {0: False, "N": False, 1: True, "T": True, 2: True, "C": True}
-implements(solves.solve_triangular)(solve_triangular)
 
 
 @public()
@@ -181,9 +181,6 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
         )
     b, factor = together("cholesky_solve", b, factor)
     return foreign_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
-
-
-implements(factorizations.cholesky_solve)(lambda b, factor, *, upper: cholesky_solve(b, factor, upper))
 
 
 @public()
@@ -276,9 +273,6 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
     return foreign_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
-implements(factorizations.solve_banded)(lambda ab, b, *, l_and_u: solve_banded(l_and_u, ab, b))
-
-
 def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
     """Return x with A x = b, A symmetric and positive-definite, given by the diagonals of one triangle.
 
@@ -293,9 +287,6 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
         raise ValueError(f"solveh_banded: ab has shape {list(bands.spec.shape)}; it has a row for each diagonal")
     _check("solveh_banded", right, bands.spec.shape[1])
     return foreign_calls.call(_OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
-
-
-implements(factorizations.solveh_banded)(solveh_banded)
 
 
 def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
@@ -316,9 +307,6 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
         )
     _check("solve_toeplitz", right, column.spec.shape[0])
     return foreign_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
-
-
-implements(factorizations.solve_toeplitz)(lambda c, r, b: solve_toeplitz((c, r), b))
 
 
 __all__ = [
@@ -383,9 +371,6 @@ def matrix_exp(input: Any) -> Tensor:
     [[1.0, 1.0], [0.0, 1.0]]
     """
     return foreign_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
-
-
-implements(factorizations.matrix_exp)(matrix_exp)
 
 
 implements(factorizations.cofactors)(lambda a, y: foreign_calls.call(_OPS["cofactors"], a))  # noqa: ARG005

@@ -13,6 +13,7 @@ from kernels.operations import OPS
 from tape.recording import promotion, record
 from tape.recording.cached_calls import by_alias, cached_call
 from tape.recording.creation import by_type
+from tape.recording.parameters import with_name
 from tape.recording.views import clone
 from tape.tensors import dtypes, grad_modes, hooks, modes, view_families
 from tape.tensors.dtypes import Size, check_device, check_format, check_gradient, dtype_of, get_default_dtype
@@ -275,12 +276,10 @@ def to(
 
 
 def _converter(name: str, dtype: Any) -> None:
+    @method(name)
+    @with_name(name, f"Return the tensor as {dtype_of(dtype).name}.")
     def convert(x: Tensor, memory_format: Any = None) -> Tensor:
         return to(x, dtype=dtype, memory_format=memory_format)
-
-    convert.__name__ = convert.__qualname__ = name
-    convert.__doc__ = f"Return the tensor as {dtype_of(dtype).name}."
-    method(name)(convert)
 
 
 for _name, _dtype in (
@@ -351,6 +350,7 @@ _NAMES = {kind.dtype: f"torch.{name}" for name, kind in TYPES.items()}
 
 
 @method("type")
+@with_name("type")
 def type_of(x: Tensor, dtype: Any = None) -> Any:
     """Return the name of the type, "torch.DoubleTensor", or the tensor with another dtype, type or name of one."""
     if dtype is None:
@@ -358,9 +358,6 @@ def type_of(x: Tensor, dtype: Any = None) -> Any:
     if isinstance(dtype, str) and dtype.startswith("torch."):
         dtype = TYPES.get(dtype.removeprefix("torch."), dtype)
     return to(x, dtype=dtype.dtype if isinstance(dtype, _TensorType) else dtype)
-
-
-type_of.__name__ = type_of.__qualname__ = "type"
 
 
 __all__ = list(_DTYPES)

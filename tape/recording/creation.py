@@ -13,9 +13,11 @@ from kernels.foundation.specs import FLOAT64, Spec, unsupported
 from kernels.native import pool
 from kernels.native.structs import LARGE
 from tape.recording import promotion, record
+from tape.recording.parameters import with_name
 from tape.recording.views import stack
 from tape.tensors.dtypes import (
     DEFAULT,
+    Size,
     check_device,
     check_format,
     check_gradient,
@@ -115,8 +117,8 @@ def from_numpy(array: Array) -> Tensor:
 
 
 def by_type(dtype: np.dtype[Any], args: tuple[Any, ...]) -> Tensor:
-    """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
-    if len(args) == 1 and not isinstance(args[0], int):
+    """Return zeros of a shape given by numbers or a Size, or a copy of a sequence, an array or a tensor."""
+    if len(args) == 1 and not isinstance(args[0], (int, Size)):
         record.note_escape(args[0])
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
         return constant_tensor(scalar_or_array(np.array(data, dtype=dtype)))
@@ -142,14 +144,14 @@ def shape_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-def finished(
-    name: str, array: Array, device: Any, requires_grad: bool, layout: Any = None, pin_memory: bool = False
-) -> Tensor:
-    """Return a new array as a leaf."""
+def finished(name: str, array: Any, device: Any, requires_grad: bool, layout: Any, pin_memory: bool) -> Tensor:
+    """Return a new array as a leaf; a tensor is returned itself."""
     if device is not None:
         check_device(device)
     if layout is not None or pin_memory:
         check_memory(name, layout, pin_memory)
+    if isinstance(array, Tensor):
+        return array.requires_grad_() if requires_grad else array
     if requires_grad:
         check_gradient(array.dtype)
     return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
@@ -176,6 +178,7 @@ def _wanted(dtype: Any) -> np.dtype[Any]:
 
 
 def _factory(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., Tensor]:
+    @with_name(name, f"Return a tensor of {what}: ``{name}(2, 3)`` or ``{name}((2, 3))``.")
     def function(
         *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False,
@@ -183,14 +186,7 @@ def _factory(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., 
         array = fill(shape_of(shape) if size is None else sizes_of(name, shape, size), _wanted(dtype))
         return finished(name, array, device, requires_grad, layout, pin_memory)
 
-    return named(function, name, f"Return a tensor of {what}: ``{name}(2, 3)`` or ``{name}((2, 3))``.")
-
-
-def named(function: Any, name: str, doc: str) -> Callable[..., Tensor]:
-    """Give a factory that another function made a name and a docstring."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 zeros: Callable[..., Tensor] = _factory("zeros", "zeros", np.zeros)
@@ -248,8 +244,8 @@ def linspace(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``steps`` evenly spaced numbers from start to end, both included, with gradients to 0-d tensors."""
-    check_memory("linspace", layout, pin_memory)
-    return _spaced(np.linspace, "linspace", (start, end, steps), {}, (dtype, device, requires_grad))
+    values = _spaced("linspace", steps)(start, end, steps, dtype=_wanted(dtype))
+    return finished("linspace", values, device, requires_grad, layout, pin_memory)
 
 
 def logspace(
@@ -257,21 +253,14 @@ def logspace(
     device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``steps`` numbers from base**start to base**end, both included, of evenly spaced logarithms."""
-    check_memory("logspace", layout, pin_memory)
-    return _spaced(np.logspace, "logspace", (start, end, steps), {"base": base}, (dtype, device, requires_grad))
+    values = _spaced("logspace", steps)(start, end, steps, base=base, dtype=_wanted(dtype))
+    return finished("logspace", values, device, requires_grad, layout, pin_memory)
 
 
-def _spaced(
-    function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], options: tuple[Any, Any, bool]
-) -> Tensor:
-    dtype, device, requires_grad = options
-    wanted = _wanted(dtype)
-    if ends[-1] < 0:
-        raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
-    values = function(*ends, **more, dtype=wanted)
-    if not isinstance(values, Tensor):
-        return finished(name, values, device, requires_grad)
-    return values.requires_grad_() if requires_grad else values
+def _spaced(name: str, steps: int) -> Any:
+    if steps < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {steps}")
+    return getattr(np, name)
 
 
 def eye(
@@ -311,6 +300,7 @@ def spec_like(name: str, input: Any, memory_format: Any) -> Spec:
 
 
 def _like(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., Tensor]:
+    @with_name(name, f"Return a tensor {what}, of the shape and dtype of ``input``.")
     def function(
         input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
         pin_memory: bool = False, memory_format: Any = None,
@@ -319,7 +309,7 @@ def _like(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., Ten
         array = fill(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
         return finished(name, array, device, requires_grad, layout, pin_memory)
 
-    return named(function, name, f"Return a tensor {what}, of the shape and dtype of ``input``.")
+    return function
 
 
 zeros_like: Callable[..., Tensor] = _like("zeros_like", "of zeros", np.zeros)
@@ -340,14 +330,14 @@ def full_like(
 
 
 def _new(name: str, what: str, fill: Callable[..., Array]) -> None:
+    @method(name)
+    @with_name(name, f"Return a tensor {what}, of the dtype of this one.")
     def function(
         x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False,
     ) -> Tensor:  # fmt: skip
         array = fill(sizes_of(name, shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
         return finished(name, array, device, requires_grad, layout, pin_memory)
-
-    method()(named(function, name, f"Return a tensor {what}, of the dtype of this one."))
 
 
 _new("new_zeros", "of zeros", np.zeros)

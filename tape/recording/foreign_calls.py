@@ -35,6 +35,7 @@ from kernels.kinds.routine import (
 )
 from tape import errors
 from tape.recording import record, views
+from tape.recording.parameters import with_name
 from tape.recording.promotion import alike
 from tape.tensors import hooks, modes
 from tape.tensors.bytecode import log_operation, log_results
@@ -139,6 +140,12 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     return y if len(parts) == 1 else (*shared.apart(y), *tensors_of_extras)
 
 
+def calling(op: Routine) -> Callable[..., Any]:
+    """Return what runs a routine on tensors where rules call its forward, whose static parameters may be left out."""
+    defaults = inspect.unwrap(op.forward).__kwdefaults__ or {}
+    return lambda *operands, **params: call(op, *operands, **defaults | params)
+
+
 def _shared_call(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
     """Return the object that calls with these parameters share, so that equal calls have one form."""
     key = (op, exact(frozen), shapes)
@@ -185,11 +192,10 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
         name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
     )
 
+    @with_name(title, forward.__doc__)
     def operation(*operands: Any) -> Tensor:
         return call_custom(op, operands)
 
-    operation.__name__ = operation.__qualname__ = title
-    operation.__doc__ = forward.__doc__
     return operation
 
 

@@ -103,11 +103,11 @@ def _documented(op: Elementwise) -> str:
 def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any) -> Any:
     """Return a function with these parameters, and a body of one line in which ``{all}`` stands for all of them.
 
-    ``{first}`` is the first, ``{rest}`` the others; ``names`` are what else the body calls by name.
+    ``{first}`` is the first; ``names`` are what else the body calls by name.
     """
     forms: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*{0}", Parameter.KEYWORD_ONLY: "{0}={0}"}
     arguments = [forms.get(p.kind, "{0}").format(p.name) for p in parameters]
-    line = body.format(all=", ".join(arguments), first=arguments[0], rest=", ".join(arguments[1:]))
+    line = body.format(all=", ".join(arguments), first=arguments[0])
     exec(f"def {name}({', '.join(_heads(parameters))}):\n    {line}", names)  # noqa: S102 (our own text)
     function = names[name]
     optional = [p for p in parameters if p.default is not p.empty]
@@ -190,7 +190,7 @@ def with_axis(function: Callable[..., Result]) -> Callable[..., Result]:
     return renamed  # type: ignore[no-any-return]
 
 
-def with_name(name: str, doc: str = "") -> Callable[[Function], Function]:
+def with_name(name: str, doc: str | None = None) -> Callable[[Function], Function]:
     """Give a function the name that users see, and a docstring if it is one of several that are made alike."""
 
     def decorated(function: Function) -> Function:

@@ -9,7 +9,7 @@ import pytest
 
 import tape
 from kernels.operations import OPS
-from tape.numpy_interface.op_table import numpy_name
+from tape.operations.elementwise import numpy_name
 from tape.tensors.hooks import NUMPY, RECORDS
 
 A, B, V = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([[0.5, 2.0], [1.5, 1.0]]), np.array([0.5, 2.0])
