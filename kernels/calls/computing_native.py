@@ -36,7 +36,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, dropped, elements, is_array, kind_of, nest, owned
+from kernels.native.objects_native import array_of, dropped, elements, is_array, kind_of, nest
 from kernels.native.structs import (
     AxisLayout,
     CallEntry,
@@ -325,9 +325,11 @@ def copy_elements(entry: CallEntry, operands: CallOperand, out):
 def saved_word(entry: CallEntry, pick, kind, operands, value):
     """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
     if pick == structs.PICK_CONTEXT:
-        return owned(entry.context)
+        Py_IncRef(entry.context)
+        return entry.context
     if pick == structs.PICK_EXTRA:
-        return owned(load_i8(operands + structs.EXTRA_AT))
+        Py_IncRef(load_i8(operands + structs.EXTRA_AT))
+        return load_i8(operands + structs.EXTRA_AT)
     if pick == structs.PICK_SCALE:
         ties = operands + 2 * CallOperand.SIZE
         held = load_i8(ties + (CallOperand.object if kind == structs.ARRAY else CallOperand.double))
@@ -335,7 +337,8 @@ def saved_word(entry: CallEntry, pick, kind, operands, value):
     at = CallOperand(operands + CallOperand.SIZE * pick)
     saved = value if pick == structs.PICK_RESULT else at.object
     if kind >= structs.ARRAY:
-        return owned(saved)
+        Py_IncRef(saved)
+        return saved
     if pick == structs.PICK_RESULT:  # a float, or an array of one element
         place = value + HEADER
         return load_i8(place if entry.ndim == 0 else load_i8(place))

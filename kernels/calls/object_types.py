@@ -14,7 +14,7 @@ from kernels.foundation.specs import SCALAR, InnerLoop, Spec, Strides, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.language import jit
 from kernels.language.llvm_values import StructType
-from kernels.native import c_api, memory, pool
+from kernels.native import c_api, pool
 from kernels.native.c_api import (
     BASETYPE,
     CALL,
@@ -55,8 +55,8 @@ from kernels.native.c_api import (
     methods,
     properties,
 )
-from kernels.native.memory import HEADER, REGISTRY, put
-from kernels.native.structs import CHUNK, CHUNK_BITS, NEW, RegistryTable, TapeHeader
+from kernels.native.memory import HEADER, REGISTRY, announce, fill, put
+from kernels.native.structs import CHUNK, CHUNK_BITS, NEW, TapeHeader
 
 # How native code computes the result of a call that it repeats.
 
@@ -106,8 +106,6 @@ def to_array(function: Any) -> Any:
     return lambda *operands: np.asarray(function(*operands))
 
 
-# The heap types that tapes, leaves and tensors derive from, and the type of repeated functions.
-
 # The heap types that tapes, leaves and tensors derive from.
 
 _METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
@@ -146,12 +144,10 @@ def words_of_tape(number: int, count: int) -> Any:
         _types.append(_type())
     entries = instance(_types[0])
     header = header_of(entries)
-    memory.put(header, TapeHeader.number, number)
     count = -(-count // CHUNK) * CHUNK  # slots of the tape that had the number before are counted elsewhere
-    memory.put(header, TapeHeader.next, count)
-    memory.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
-    memory.put(header, TapeHeader.registry, memory.REGISTRY.address)
-    memory.put(memory.REGISTRY.tapes, number, header)
+    first_chunk, registry = count >> CHUNK_BITS, REGISTRY.address
+    fill(TapeHeader, header, number=number, next=count, first_chunk=first_chunk, registry=registry)
+    put(REGISTRY.tapes, number, header)
     return entries
 
 
@@ -163,11 +159,6 @@ def header_of(entries: Any) -> int:
 Class = TypeVar("Class", bound=type)
 
 
-def _register(at: int, value: Any) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
-    put(REGISTRY.address, at, id(value))
-
-
 def _is_laid_out(cls: type, struct: StructType) -> bool:
     return NATIVE and place_of(cls, *struct.FIELDS) == [at for at, _ in struct.FIELDS.values()]
 
@@ -175,17 +166,15 @@ def _is_laid_out(cls: type, struct: StructType) -> bool:
 def leaf_type(cls: Class) -> Class:
     """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
     if _is_laid_out(cls, LeafObject):
-        _register(RegistryTable.leaf_type, cls)
-        _register(RegistryTable.spec_of, spec_of)
-        _register(RegistryTable.scalar_spec, SCALAR)
-        put(REGISTRY.address, RegistryTable.copy_array, c_api.table()[c_api.NEW_COPY])
+        REGISTRY.set_objects(leaf_type=cls, spec_of=spec_of, scalar_spec=SCALAR)
+        REGISTRY.set(copy_array=c_api.table()[c_api.NEW_COPY])
     return cls
 
 
 def extras_type(cls: Class) -> Class:
     """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
     if _is_laid_out(cls, TensorExtras):
-        _register(RegistryTable.extras_type, cls)
+        REGISTRY.set_objects(extras_type=cls)
     return cls
 
 
@@ -206,8 +195,7 @@ def place_of(cls: type, *names: str) -> list[int]:
 def _property() -> Any:
     native, find = jit.load_module("calls.tensor_native"), ctypes.pythonapi.PyType_GetSlot
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
-    put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
-    put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
+    REGISTRY.set(getter=find(property, DESCR_GET), setter=find(property, DESCR_SET))
     slots = {MEMBERS: members({"__doc__": (OBJECT, 40, 0)}), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
     return made(f"{__name__}.Grad", property, slots, 0, 0)
 
@@ -262,7 +250,7 @@ def tensor_type(cls: Class) -> Class:
     """Return the native type with the methods of a class, for use as its decorator; the class, without native code."""
     if not NATIVE:
         return cls
-    memory.announce()
+    announce()
     if pool.DEBUG:
         pool.install()
     native = jit.load_module("calls.tensor_native")
@@ -283,7 +271,7 @@ def tensor_type(cls: Class) -> Class:
         **_memory(native),
     }
     native_class = _with_methods(made(_name(cls), object, slots, TensorObject.SIZE, BASETYPE | COLLECTED), cls)
-    memory.put(memory.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
+    REGISTRY.set(tensor_type=id(native_class))
     return native_class
 
 
@@ -352,13 +340,7 @@ def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any],
     function = instance(_function_type())
     for function_kept in (slow, always):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
-    for at, value in (
-        (FunctionObject.call, _entry()),
-        (FunctionObject.number, number),
-        (FunctionObject.slow, id(slow)),
-        (FunctionObject.always, id(always)),
-    ):
-        put(id(function), at // 8, value)
+    fill(FunctionObject, id(function), call=_entry(), number=number, slow=id(slow), always=id(always))
     for name in functools.WRAPPER_ASSIGNMENTS:
         setattr(function, name, getattr(like, name))
     function.__wrapped__ = like

@@ -37,7 +37,8 @@ def owned(x):
 
 def dropped(value):
     """Release a value, if there is one; return 0."""
-    Py_DecRef(value)
+    if value != 0:  # which the compiler then takes for rare
+        Py_DecRef(value)
     return 0
 
 

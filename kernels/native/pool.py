@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from llvmlite import binding
 
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Spec, word_at
 from kernels.language import jit
 from kernels.language.llvm_values import Void, Word
 from kernels.native import c_api, structs
@@ -33,19 +33,19 @@ from kernels.native.memory import (
     allocate,
     call_two,
     copy_bytes,
+    fill,
     get_handler,
     load_i8,
     madvise,
     module_words,
     pointer_b1,
-    put,
     release,
     set_bytes,
     set_handler,
     store_i8,
     swap,
 )
-from kernels.native.structs import GuardedBlock, PoolBlock, PoolWords, RegistryTable
+from kernels.native.structs import GuardedBlock, PoolBlock, PoolWords
 from kernels.native.threads import called
 
 # Blocks of memory kept for reuse: freed large ones go to lists by size; the oldest is freed when there are too many.
@@ -454,7 +454,7 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 
 def _sentence(block: int, wrong: int) -> str:
-    size = ctypes.c_int64.from_address(block - structs.GUARD + GuardedBlock.size).value
+    size = word_at(block - structs.GUARD + GuardedBlock.size)
     noun = "memory" if wrong == structs.WRITTEN_AFTER else f"a block of {size} bytes"
     return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
@@ -562,13 +562,13 @@ def _native_call() -> Any:
     pool = linked()
     if pool is None:
         return lambda function, *args, **kwargs: function(*args, **kwargs)
-    words, table = _words(pool), c_api.table()
-    words[PoolWords.set_handler] = table[c_api.SET_HANDLER]
-    words[PoolWords.get_handler] = table[c_api.GET_HANDLER]
-    words[PoolWords.default_handler] = ctypes.c_int64.from_address(table[c_api.DEFAULT_HANDLER]).value
-    words[PoolWords.new_array] = table[c_api.NEW]
-    words[PoolWords.handler] = id(_capsule(pool))
-    put(REGISTRY.address, RegistryTable.pooled, pool.array.address)
+    table = c_api.table()
+    fill(
+        PoolWords, called(pool.words), handler=id(_capsule(pool)), new_array=table[c_api.NEW],
+        set_handler=table[c_api.SET_HANDLER], get_handler=table[c_api.GET_HANDLER],
+        default_handler=word_at(table[c_api.DEFAULT_HANDLER]),
+    )  # fmt: skip
+    REGISTRY.set(pooled=pool.array.address)
     return jit.bound("native.pool", "call_pooled", None, _KEYWORDS)
 
 
