@@ -37,8 +37,6 @@ from kernels.native.objects_native import array_of, drop_all, dropped, elements,
 from kernels.native.structs import CallEntry, CallOperand, CallRequest, KnownArray, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
-# Arrays of a caller as tensors, and views, in repeated calls.
-
 # NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 #
 # A hash table maps dtype, shape and strides of arrays to specs (kernels/kinds/call_entries.py adds them). Of scalars
@@ -376,8 +374,6 @@ def new_alias(registry: RegistryTable, call: CallRequest):
     result.form = owned(entry.form)
     return result
 
-
-# Functions and methods of tensors as native callables: a hit in the table of calls, else Python.
 
 # The slots of the type of tensors for operators and indices.
 

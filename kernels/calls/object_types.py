@@ -183,26 +183,9 @@ def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: C
     return attribute
 
 
-def maker() -> Callable[[Any, bool], Any]:
-    """Return a function that makes a leaf of usual data, and returns None for other data."""
-    return jit.bound("calls.tensor_native", "made", None) if NATIVE else lambda *_: None
-
-
-def taker() -> Callable[[Any], Any]:
-    """Return a function that makes a leaf of a transform's usual argument, and returns None for others."""
-    return jit.bound("calls.tensor_native", "taken", None) if NATIVE else lambda _: None
-
-
-def beginner() -> Callable[[Any, Any], bool]:
-    """Return a function that gives a leaf its first gradient atomically; it returns False where there is one."""
-    return jit.bound("calls.tensor_native", "begun", None) if NATIVE else _begun
-
-
-def _begun(slot: Any, gradient: Any) -> bool:
-    if slot.grad is not None:
-        return False
-    slot.grad = gradient
-    return True
+def native_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of leaves in native code, which is atomic; where there is none, another."""
+    return jit.bound("calls.tensor_native", name, None) if NATIVE else otherwise
 
 
 _TENSOR_MEMBERS = {

@@ -15,8 +15,6 @@ import numpy as np
 
 from kernels.foundation.tables import Lock, Recent, dataclass
 
-# Specs: shape, dtype, strides and memory interval of an array, and the loop nest that walks it in NumPy's order.
-
 Array = np.ndarray[Any, Any]
 FLOAT64, FLOAT32, INT64, BOOL = map(np.dtype, (np.float64, np.float32, np.int64, np.bool_))
 
