@@ -188,6 +188,14 @@ def native_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return jit.bound("calls.tensor_native", name, None) if NATIVE else otherwise
 
 
+def begun_in_python(slot: Any, gradient: Any) -> bool:
+    """Do what ``begun`` in tensor_native.py does."""
+    if slot.grad is not None:
+        return False
+    slot.grad = gradient
+    return True
+
+
 _TENSOR_MEMBERS = {
     "_value": (c_api.OBJECT, TensorObject.value, 0),
     "_form": (c_api.OBJECT, TensorObject.form, 0),
