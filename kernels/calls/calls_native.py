@@ -23,25 +23,8 @@ from kernels.calls.keys_native import (
     tape_in_force,
 )
 from kernels.language.llvm_values import kept_apart
-from kernels.native import structs
-from kernels.native.c_api import (
-    COUNTED,
-    UNHELD,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Occurred,
-    PyList_GetItem,
-    PyList_SetSlice,
-    PyList_Size,
-    PyMem_RawMalloc,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    TensorObject,
-    on_stack,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import TensorObject, on_stack, tape_registry, thirty_words, three_words
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
 from kernels.native.objects_native import converted, dropped, kind_of, new_tensor, read_all, wanted
 from kernels.native.record_native import count_write, give_slot
@@ -75,7 +58,7 @@ def end(call: CallRequest):
         forget(call + CallRequest.arrays)
         call.used = 0
     if call.held != 0:
-        Py_DecRef(call.held)
+        c_api.Py_DecRef(call.held)
         call.held = 0
 
 
@@ -130,9 +113,9 @@ def size_of(registry: RegistryTable, joined):
     """How many tensors are joined; 0 where Python has to do it."""
     kind, count = kind_of(joined), 0
     if kind == registry.list_type:
-        count = PyList_Size(joined)
+        count = c_api.PyList_Size(joined)
     elif kind == registry.tuple_type:
-        count = PyTuple_Size(joined)
+        count = c_api.PyTuple_Size(joined)
     return count if count <= structs.MOST_JOINED else 0
 
 
@@ -147,7 +130,7 @@ def begin_join(registry: RegistryTable, call: CallRequest):
     if most <= structs.MOST_OPERANDS:
         call.args = call + CallRequest.arrays
         return most
-    held = PyMem_RawMalloc(most * (8 + CallOperand.SIZE) + 8 * (structs.MOST_WORDS + most))
+    held = c_api.PyMem_RawMalloc(most * (8 + CallOperand.SIZE) + 8 * (structs.MOST_WORDS + most))
     call.args = held
     call.operands = held + 8 * most
     call.words = held + most * (8 + CallOperand.SIZE)
@@ -166,7 +149,7 @@ def read_joined(registry: RegistryTable, call: CallRequest):
     if used == 0 or count > call.most:
         return 0
     for i in range(count):
-        x = PyList_GetItem(joined, i) if is_list else PyTuple_GetItem(joined, i)
+        x = c_api.PyList_GetItem(joined, i) if is_list else c_api.PyTuple_GetItem(joined, i)
         store_i8(call.args + 8 * i, x)
         if kind_of(x) != registry.tensor_type:
             return 0
@@ -198,7 +181,7 @@ def place_of(registry: RegistryTable, op, a, b, c, wants, number):
 
 def is_alive(form):
     """Whether a form is alive: other threads may run while it is deallocated, before its entries are removed."""
-    return form == 0 or load_i8(form) & COUNTED != 0
+    return form == 0 or load_i8(form) & c_api.COUNTED != 0
 
 
 def find(registry, op, a, b, c, wants, number):
@@ -296,7 +279,7 @@ def is_same(registry, call: CallRequest, entry: CallEntry):
     same = entry.op == call.marks & (structs.NUMBERED - 1) and entry.first == operand.form and x.form == operand.form
     same = same and is_alive(entry.form)
     same = same and entry.wants == (1 if operand.slot != 0 and call.tape & ~1 != 0 else 0)
-    same = same and x.value == operand.object and x.slot & ~UNHELD == operand.slot & ~UNHELD
+    same = same and x.value == operand.object and x.slot & ~c_api.UNHELD == operand.slot & ~c_api.UNHELD
     return same and tape_in_force(registry) == call.tape
 
 
@@ -334,7 +317,7 @@ def set_value(entry, at, tensor: TensorObject, value):
     """Give a tensor a value, taking over the reference, and the form of the entry."""
     tensor.value = value
     form = word(entry, at)
-    Py_IncRef(form)
+    c_api.Py_IncRef(form)
     tensor.form = form
 
 
@@ -345,7 +328,7 @@ def give_version(registry, call: CallRequest, entry: CallEntry, x: TensorObject,
     if entry.large != 0:
         x.bytes = entry.large
     if views != 0:
-        PyList_SetSlice(views, 0, PyList_Size(views), 0)
+        c_api.PyList_SetSlice(views, 0, c_api.PyList_Size(views), 0)
     give_slot(registry, x, slot, entry.block.form)
 
 
@@ -405,7 +388,7 @@ def new_by_python(registry, call: CallRequest, entry: CallEntry):
     for k in range(structs.MOST_OPERANDS * CallOperand.SIZE // 8):
         store_i8(before + 8 * k, word(call.operands, k))
     if called(registry, entry, before, values) == 0:
-        return 0 if PyErr_Occurred() != 0 else structs.NOT_NATIVE
+        return 0 if c_api.PyErr_Occurred() != 0 else structs.NOT_NATIVE
     value, extra = load_i8(values), load_i8(values + 8)
     if new_results(registry, extra != 0, results) == 0:
         dropped(extra)

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from kernels.language.llvm_values import Void, Word
-from kernels.native import structs
-from kernels.native.c_api import (
-    A_DENSE,
-    A_SIMPLE,
-    DOUBLES,
-    KEPT_ORDER,
-    LONGS,
-    ArrayObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyFloat_FromDouble,
-    TensorObject,
-    array_copy,
-    sixteen_words,
-    thirty_words,
-    three_words,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, thirty_words, three_words
 from kernels.native.memory import (
     HEADER,
     call_kernel,
@@ -36,7 +21,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, dropped, elements, is_array, kind_of, nest, owned
+from kernels.native.objects_native import array_of, dropped, elements, is_array, kind_of, nest
 from kernels.native.structs import (
     AxisLayout,
     CallEntry,
@@ -185,11 +170,11 @@ def value_of(registry, call: CallRequest, entry: CallEntry):
     """A new value: a float, or an array; 0 with an exception, or where Python has to compute it."""
     kind, operands = entry.kind, call.operands
     if kind <= structs.ONCE:
-        return PyFloat_FromDouble(scalar(entry, operands))
-    if entry.ndim == 0 and entry.dtype == DOUBLES:
+        return c_api.PyFloat_FromDouble(scalar(entry, operands))
+    if entry.ndim == 0 and entry.dtype == c_api.DOUBLES:
         out = three_words()
         compute(entry, operands, out)
-        return PyFloat_FromDouble(load_f8(out))
+        return c_api.PyFloat_FromDouble(load_f8(out))
     if kind == structs.PICKED and pick(registry, call, entry) == 0:
         return 0
     made = ArrayObject(array_for(registry, entry))
@@ -208,7 +193,7 @@ def values_of(registry, call: CallRequest, entry: CallEntry):
     """The same, writing a second value behind the operands."""
     extra = 0
     if entry.extra != 0:
-        extra = array_of(registry, entry.ndim, entry.shape, LONGS, False)
+        extra = array_of(registry, entry.ndim, entry.shape, c_api.LONGS, False)
         store_i8(call.operands + structs.EXTRA_AT, extra)
         if extra == 0:
             return 0
@@ -295,7 +280,7 @@ def pick(registry: RegistryTable, call: CallRequest, entry: CallEntry):
     x, second = CallOperand(call.operands), CallOperand(call.operands + CallOperand.SIZE)
     if x.object == 0 or kind_of(x.object) != registry.array_type:
         return 0
-    numbers = ArrayObject(array_of(registry, entry.ndim, entry.shape, LONGS, False))
+    numbers = ArrayObject(array_of(registry, entry.ndim, entry.shape, c_api.LONGS, False))
     call.held = numbers
     if numbers == 0 or places(entry.layout, call + CallRequest.arrays, numbers.data) == 0:
         return 0
@@ -325,9 +310,11 @@ def copy_elements(entry: CallEntry, operands: CallOperand, out):
 def saved_word(entry: CallEntry, pick, kind, operands, value):
     """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
     if pick == structs.PICK_CONTEXT:
-        return owned(entry.context)
+        c_api.Py_IncRef(entry.context)
+        return entry.context
     if pick == structs.PICK_EXTRA:
-        return owned(load_i8(operands + structs.EXTRA_AT))
+        c_api.Py_IncRef(load_i8(operands + structs.EXTRA_AT))
+        return load_i8(operands + structs.EXTRA_AT)
     if pick == structs.PICK_SCALE:
         ties = operands + 2 * CallOperand.SIZE
         held = load_i8(ties + (CallOperand.object if kind == structs.ARRAY else CallOperand.double))
@@ -335,7 +322,8 @@ def saved_word(entry: CallEntry, pick, kind, operands, value):
     at = CallOperand(operands + CallOperand.SIZE * pick)
     saved = value if pick == structs.PICK_RESULT else at.object
     if kind >= structs.ARRAY:
-        return owned(saved)
+        c_api.Py_IncRef(saved)
+        return saved
     if pick == structs.PICK_RESULT:  # a float, or an array of one element
         place = value + HEADER
         return load_i8(place if entry.ndim == 0 else load_i8(place))
@@ -354,7 +342,7 @@ def append(t: TapeHeader, entry: CallEntry, operands, value):
         pick = (picks >> (structs.PICK * j)) & ((1 << structs.PICK) - 1)
         store_i8(at, saved_word(entry, pick, word(kinds, j), operands, value))
         at += 8
-    Py_IncRef(block.form)
+    c_api.Py_IncRef(block.form)
     store_i8(at, entry.code)
     return commit(t, block.entries)
 
@@ -364,11 +352,11 @@ def append(t: TapeHeader, entry: CallEntry, operands, value):
 
 def copy_of(registry: RegistryTable, array: ArrayObject):
     """A copy of an array, in the order of its elements in memory; 0 with an exception, or where there is no way."""
-    if array.dtype != registry.double or array.flags & A_SIMPLE != A_SIMPLE:
-        return array_copy(registry.copy_array, array, KEPT_ORDER) if registry.copy_array != 0 else 0
+    if array.dtype != registry.double or array.flags & c_api.A_SIMPLE != c_api.A_SIMPLE:
+        return array_copy(registry.copy_array, array, c_api.KEPT_ORDER) if registry.copy_array != 0 else 0
     ndim, shape = array.ndim, array.shape
     count = elements(shape, ndim)
-    made = ArrayObject(array_of(registry, ndim, shape, DOUBLES, 8 * count >= structs.LARGE))
+    made = ArrayObject(array_of(registry, ndim, shape, c_api.DOUBLES, 8 * count >= structs.LARGE))
     if made != 0:
         source, target = array.data, made.data
         for k in range(count):
@@ -390,7 +378,7 @@ def keep_copy(registry, operands, pick):
     """Let the tape save a copy of an operand; 0 where Python has to do it, as of strided ones, or has raised."""
     at = CallOperand(operands + CallOperand.SIZE * pick)
     array = ArrayObject(at.object)
-    copy = copy_of(registry, array) if array.flags & A_DENSE != 0 else 0
+    copy = copy_of(registry, array) if array.flags & c_api.A_DENSE != 0 else 0
     store_i8(operands + structs.COPIES_AT + 8 * pick, copy)
     at.object = copy if copy != 0 else array
     return copy
@@ -424,4 +412,4 @@ def secure(registry, entry: CallEntry, args, operands):
 def release_copies(operands):
     """Release the copies after the call: the tape has its own."""
     for k in range(structs.MOST_OPERANDS):
-        Py_DecRef(word(operands + structs.COPIES_AT, k))
+        c_api.Py_DecRef(word(operands + structs.COPIES_AT, k))

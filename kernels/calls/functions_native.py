@@ -25,21 +25,6 @@ from kernels.native import c_api, structs
 from kernels.native.c_api import (
     ArrayObject,
     FunctionObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyBytes_FromStringAndSize,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyFloat_FromDouble,
-    PyList_Append,
-    PyList_Size,
-    PyMem_RawFree,
-    PyMethod_New,
-    PyObject_GC_Del,
-    PyObject_GC_UnTrack,
-    PyObject_Vectorcall,
-    PyType_IsSubtype,
-    PyWeakref_NewRef,
     TensorObject,
     call_visit,
     new_view,
@@ -51,8 +36,6 @@ from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, 
 from kernels.native.objects_native import array_of, drop_all, dropped, elements, kind_of, new_tensor, owned, visit_all
 from kernels.native.structs import CallEntry, CallOperand, CallRequest, KnownArray, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
-
-# Arrays of a caller as tensors, and views, in repeated calls.
 
 # NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 #
@@ -112,10 +95,10 @@ def laid_over(registry: RegistryTable, array: ArrayObject, data, flags, base):
 
 def laid_out(registry: RegistryTable, dtype, ndim, shape, strides, data, flags, base):
     """The same, of these dims."""
-    Py_IncRef(dtype)
+    c_api.Py_IncRef(dtype)
     made = new_view(registry.new_view, registry.array_type, dtype, ndim, shape, strides, data, flags)
     if made == 0:
-        Py_DecRef(base)
+        c_api.Py_DecRef(base)
     elif set_base(registry.set_base, made, base) != 0:
         return dropped(made)
     return made
@@ -158,21 +141,21 @@ def value_of(registry: RegistryTable, array: ArrayObject, keeps):
     replays.
     """
     if kind_of(array) == registry.numpy_int:
-        return PyFloat_FromDouble(np.float64(load_i8(array + HEADER)))
+        return c_api.PyFloat_FromDouble(np.float64(load_i8(array + HEADER)))
     is_scalar = kind_of(array) != registry.array_type
     if is_scalar or is_double(registry, array):
-        return PyFloat_FromDouble(load_f8(array + HEADER if is_scalar else array.data))
+        return c_api.PyFloat_FromDouble(load_f8(array + HEADER if is_scalar else array.data))
     flags, count = array.flags, elements(array.shape, array.ndim)
     if flags & c_api.A_DENSE == 0:
         spread = count > structs.COPIED and is_spread(array)
         return 0 if spread or tape_in_force(registry) & 1 != 0 else copy_of(registry, array)
     few = keeps and count <= structs.COPIED and array.dtype == registry.double
     if few and tape_in_force(registry) & 1 == 0:
-        held = PyBytes_FromStringAndSize(array.data, 8 * count)  # few doubles: hardly more than a view
+        held = c_api.PyBytes_FromStringAndSize(array.data, 8 * count)  # few doubles: hardly more than a view
         return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
     if flags & c_api.A_WRITEABLE == 0 and count > structs.COPIED:
         return 0
-    Py_IncRef(array)  # a view, whose shape nobody else can set
+    c_api.Py_IncRef(array)  # a view, whose shape nobody else can set
     return laid_over(registry, array, array.data, flags & c_api.A_WRITEABLE, array)
 
 
@@ -219,8 +202,8 @@ def give_own(registry: RegistryTable, x: TensorObject):
     if copy != 0:
         x.value = copy
         x.shared = 0
-        Py_DecRef(value)
-        Py_DecRef(registry.none)
+        c_api.Py_DecRef(value)
+        c_api.Py_DecRef(registry.none)
     return copy
 
 
@@ -232,7 +215,7 @@ def let_go(registry: RegistryTable, wrapped):
         if x != 0:
             if load_i8(x) & c_api.COUNTED != 1 and x.shared == registry.none and give_own(registry, x) == 0:
                 done = 0
-            Py_DecRef(x)
+            c_api.Py_DecRef(x)
     return done
 
 
@@ -263,7 +246,7 @@ def hit_wrapped(registry: RegistryTable, called_as, args, count):
                 store_i8(operands + 8 * k, tensor)
                 store_i8(wrapped + 8 * k, tensor)
     result, counts = 0, registry.exposed
-    if made != 0 and PyErr_Occurred() == 0 and counts != 0:
+    if made != 0 and c_api.PyErr_Occurred() == 0 and counts != 0:
         counts[structs.EXPOSED] += risk  # is_risky
         result = hit_call(called_as, operands, count)
         counts[structs.EXPOSED] -= risk
@@ -284,9 +267,9 @@ def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
     """Whether native code can make the view now: not where dead views are to be forgotten, or the tape is full."""
     x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block
     views, value = TensorObject(base_of(x, entry)).views, CallOperand(call.operands).object
-    count = PyList_Size(views) if views != 0 else 0
+    count = c_api.PyList_Size(views) if views != 0 else 0
     if count < 0:
-        PyErr_Clear()
+        c_api.PyErr_Clear()
     if value == 0 or kind_of(value) != registry.array_type:
         return False
     if count < 0 or (count >= structs.MOST_VIEWS and (count + 1) & count == 0):
@@ -300,9 +283,9 @@ def give_view(registry, call: CallRequest, entry: CallEntry, result: TensorObjec
     base, offset = TensorObject(base_of(x, entry)), CallOperand(operands + CallOperand.SIZE)
     value = ArrayObject(x.value)
     data, flags = value.data + part_of(entry, words, CallEntry.start), value.flags & entry.flags
-    Py_IncRef(value)
+    c_api.Py_IncRef(value)
     made = laid_out(registry, value.dtype, entry.ndim, entry.shape, entry.strides, data, flags, value)
-    if made == 0 or PyList_Append(base.views, reference) != 0:
+    if made == 0 or c_api.PyList_Append(base.views, reference) != 0:
         dropped(made)
         return dropped(result)
     offset.object = 0
@@ -327,7 +310,7 @@ def new_view_of(registry, call: CallRequest, entry: CallEntry):
     if not can_show(registry, call, entry) or not is_listing(base_of(x, entry)):
         return 0
     result = new_tensor(registry)
-    reference = PyWeakref_NewRef(result, 0) if result != 0 else 0
+    reference = c_api.PyWeakref_NewRef(result, 0) if result != 0 else 0
     same = (
         reference != 0
         and entry.constant == constant
@@ -354,7 +337,7 @@ def array_in(registry: RegistryTable, x: TensorObject):
     if array != 0:
         store_f8(array.data, load_f8(value + HEADER))
         x.value = array
-        Py_DecRef(value)
+        c_api.Py_DecRef(value)
     return array
 
 
@@ -365,7 +348,7 @@ def new_alias(registry: RegistryTable, call: CallRequest):
     if x.base != 0 or not is_counted(registry, x) or not is_listing(x):
         return 0
     counter = counter_of(registry, x)
-    Py_IncRef(counter)
+    c_api.Py_IncRef(counter)
     extras = new_extras(registry, counter)
     result = TensorObject(new_tensor(registry) if extras != 0 else 0)
     if result == 0:
@@ -392,14 +375,12 @@ def new_alias(registry: RegistryTable, call: CallRequest):
     return result
 
 
-# Functions and methods of tensors as native callables: a hit in the table of calls, else Python.
-
 # The slots of the type of tensors for operators and indices.
 
 
 def missed(op, args, count, always):
     """Let Python make a call of an operator."""
-    return PyObject_Vectorcall(tape_registry().missed[2 * op + always], args, count, 0)
+    return c_api.PyObject_Vectorcall(tape_registry().missed[2 * op + always], args, count, 0)
 
 
 def operate(called_as, a, b):
@@ -409,7 +390,7 @@ def operate(called_as, a, b):
     result = hit(called_as, args, count, 0)
     if result == structs.NOT_NATIVE:
         return missed(called_as & (structs.NUMBERED - 1), args, count, 1)
-    if result == 0 and PyErr_Occurred() == 0:
+    if result == 0 and c_api.PyErr_Occurred() == 0:
         return missed(called_as & (structs.NUMBERED - 1), args, count, 0)
     return result
 
@@ -452,7 +433,7 @@ def mp_subscript(x: Word, key: Word) -> Word:
 def is_written(registry: RegistryTable, args, x: Word, value: TensorObject):
     """Whether a value is the view ``x[key]`` itself, as at the end of ``x[key] += v``."""
     part = ArrayObject(0)
-    if PyType_IsSubtype(kind_of(value), registry.tensor_type) != 0 and value.base != 0:
+    if c_api.PyType_IsSubtype(kind_of(value), registry.tensor_type) != 0 and value.base != 0:
         part = value.value
     if part == 0 or kind_of(part) != registry.array_type or TensorObject(value.base).slot <= 0:
         return False
@@ -486,9 +467,9 @@ def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
             count = 0
         else:
             result = hit(structs.OP_ASSIGN | structs.SCATTERS, args, 3, 0)
-    if result == 0 and count != 0 and PyErr_Occurred() == 0:
+    if result == 0 and count != 0 and c_api.PyErr_Occurred() == 0:
         result = missed(structs.OP_ASSIGN, args, count, 0)
-    Py_DecRef(result)
+    c_api.Py_DecRef(result)
     return 0 if result != 0 else -1
 
 
@@ -500,14 +481,14 @@ def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Wo
     if arguments >= 1 and (called_as & structs.ARGUED != 0 or (names == 0 and arguments <= structs.MOST_OPERANDS)):
         result = hit(called_as, args, arguments, names)
     if result == structs.NOT_NATIVE:
-        return PyObject_Vectorcall(self.always, args, count, names)
-    if result != 0 or PyErr_Occurred() != 0:
+        return c_api.PyObject_Vectorcall(self.always, args, count, names)
+    if result != 0 or c_api.PyErr_Occurred() != 0:
         return result
-    return PyObject_Vectorcall(self.slow, args, count, names)
+    return c_api.PyObject_Vectorcall(self.slow, args, count, names)
 
 
 def descr_get(self: Word, x: Word, kind: Word) -> Word:
-    return owned(self) if x == 0 else PyMethod_New(self, x)
+    return owned(self) if x == 0 else c_api.PyMethod_New(self, x)
 
 
 def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:
@@ -522,10 +503,10 @@ def clear(self: Word) -> Int32:
 
 def dealloc(self: TensorObject) -> Void:
     kind = self.type
-    PyObject_GC_UnTrack(self)
+    c_api.PyObject_GC_UnTrack(self)
     drop_all(self + FunctionObject.slow, self + FunctionObject.attributes)
-    PyObject_GC_Del(self)
-    Py_DecRef(kind)
+    c_api.PyObject_GC_Del(self)
+    c_api.Py_DecRef(kind)
 
 
 # The entry for calls that are in the table.
@@ -557,9 +538,9 @@ def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
     else:
         result = update(registry, call)
     if called_as & structs.ARGUED == 0:
-        return hit_wrapped(registry, called_as, args, count) if result == 0 and PyErr_Occurred() == 0 else result
+        return hit_wrapped(registry, called_as, args, count) if result == 0 and c_api.PyErr_Occurred() == 0 else result
     if called_as & structs.INDEXED != 0:
         end(call)
     elif called_as & structs.JOINS != 0 and call.most > structs.MOST_OPERANDS:
-        PyMem_RawFree(call.args)
+        c_api.PyMem_RawFree(call.args)
     return result

@@ -2,39 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.native import structs
-from kernels.native.c_api import (
-    A_SIMPLE,
-    C_ORDER,
-    DOUBLES,
-    LONGS,
-    SINGLES,
-    ArrayObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyContextVar_Get,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyFloat_AsDouble,
-    PyFloat_FromDouble,
-    PyList_GetItem,
-    PyList_Size,
-    PyLong_AsLongLong,
-    PyMem_RawFree,
-    PyMem_RawMalloc,
-    PyObject_CallOneArg,
-    PyObject_Vectorcall,
-    PyThread_get_thread_ident,
-    PyTuple_GetItem,
-    PyTuple_New,
-    PyTuple_SetItem,
-    PyTuple_Size,
-    TensorObject,
-    array_copy,
-    sixteen_words,
-    tape_registry,
-    three_words,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, tape_registry, three_words
 from kernels.native.memory import HEADER, bits_of, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of
 from kernels.native.structs import CallEntry, CallOperand, RegistryTable
@@ -47,7 +16,7 @@ RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS =
 def look_at(variable):
     """The value of a context variable: a new reference; 0 if it has none, or with an exception."""
     out = three_words()
-    return load_i8(out) if PyContextVar_Get(variable, 0, out) == 0 else 0
+    return load_i8(out) if c_api.PyContextVar_Get(variable, 0, out) == 0 else 0
 
 
 def header_of(registry: RegistryTable, tape):
@@ -62,14 +31,14 @@ def header_of(registry: RegistryTable, tape):
 
 def is_current(registry: RegistryTable, recorder):
     """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
-    if kind_of(recorder) != registry.tuple_type or PyTuple_Size(recorder) != RECORDER_ITEMS:
+    if kind_of(recorder) != registry.tuple_type or c_api.PyTuple_Size(recorder) != RECORDER_ITEMS:
         return 0
-    thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
-    same = 1 if mode == PyTuple_GetItem(recorder, RECORDER_MODE) else 0
-    Py_DecRef(mode)
+    thread, mode = c_api.PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
+    same = 1 if mode == c_api.PyTuple_GetItem(recorder, RECORDER_MODE) else 0
+    c_api.Py_DecRef(mode)
     if same == 0 or kind_of(thread) != registry.int_type:
         return 0
-    return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
+    return 1 if c_api.PyLong_AsLongLong(thread) == c_api.PyThread_get_thread_ident() else 0
 
 
 def tape_in_force(registry: RegistryTable):
@@ -82,14 +51,14 @@ def tape_in_force(registry: RegistryTable):
         return -1
     t = header_of(registry, tape)
     is_none = tape == registry.none
-    Py_DecRef(tape)
+    c_api.Py_DecRef(tape)
     if is_none:
         recorder = look_at(registry.recorder)
         if recorder != 0:
             if is_current(registry, recorder):
-                t = header_of(registry, PyTuple_GetItem(recorder, RECORDER_TAPE))
+                t = header_of(registry, c_api.PyTuple_GetItem(recorder, RECORDER_TAPE))
                 t = t + 1 if t != -1 else -1
-            Py_DecRef(recorder)
+            c_api.Py_DecRef(recorder)
     return t
 
 
@@ -104,7 +73,7 @@ def given_arrays(registry: RegistryTable):
         result = 0
     else:
         result = 1 if tape == registry.zero else -1
-    Py_DecRef(tape)
+    c_api.Py_DecRef(tape)
     return result
 
 
@@ -113,19 +82,19 @@ def operands_for_recorder(registry: RegistryTable, entry: CallEntry, args, opera
 
     Integers stay integers for integer results: beyond 2**53 they are no doubles, and shifts accept no doubles.
     """
-    result = PyTuple_New(entry.operands)
-    floats = entry.dtype == SINGLES or entry.dtype == DOUBLES
+    result = c_api.PyTuple_New(entry.operands)
+    floats = entry.dtype == c_api.SINGLES or entry.dtype == c_api.DOUBLES
     for i in range(entry.operands):
         if result == 0:
             return 0
         x = word(args, i)
         if kind_of(x) == registry.tensor_type or (kind_of(x) == registry.int_type and not floats):
-            Py_IncRef(x)
+            c_api.Py_IncRef(x)
         else:
-            x = PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
+            x = c_api.PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
             if x == 0:
                 return dropped(result)
-        PyTuple_SetItem(result, i, x)
+        c_api.PyTuple_SetItem(result, i, x)
     return result
 
 
@@ -133,25 +102,25 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     """Notify the recorder in force: 1; 0 with an exception."""
     recorder = look_at(registry.recorder)
     if recorder == 0 or is_current(registry, recorder) == 0:
-        Py_DecRef(recorder)
+        c_api.Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
     arguments, done = sixteen_words(), 0
     operation, params = entry.operation, entry.params
-    Py_IncRef(operation)
-    Py_IncRef(params)
+    c_api.Py_IncRef(operation)
+    c_api.Py_IncRef(params)
     operands_tuple = operands_for_recorder(registry, entry, args, operands)
     if operands_tuple != 0:
         store_i8(arguments, operation)
         store_i8(arguments + 8, operands_tuple)
         store_i8(arguments + 16, result)
         store_i8(arguments + 24, params)
-        answer = PyObject_Vectorcall(PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
-        Py_DecRef(operands_tuple)
-        Py_DecRef(answer)
+        answer = c_api.PyObject_Vectorcall(c_api.PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
+        c_api.Py_DecRef(operands_tuple)
+        c_api.Py_DecRef(answer)
         done = 1 if answer != 0 else 0
-    Py_DecRef(operation)
-    Py_DecRef(params)
-    Py_DecRef(recorder)
+    c_api.Py_DecRef(operation)
+    c_api.Py_DecRef(params)
+    c_api.Py_DecRef(recorder)
     return done
 
 
@@ -164,12 +133,12 @@ def values(operands, count, row):
         at = CallOperand(operands + CallOperand.SIZE * i)
         value = at.object
         if value == 0:
-            value = PyFloat_FromDouble(load_f8(at + CallOperand.double))
+            value = c_api.PyFloat_FromDouble(load_f8(at + CallOperand.double))
             if value == 0:
                 drop_all(row, row + 8 * (i - 1))
                 return 0
         else:
-            Py_IncRef(value)
+            c_api.Py_IncRef(value)
         store_i8(row + 8 * i, value)
     return 1
 
@@ -186,25 +155,25 @@ def is_as_recorded(entry: CallEntry, array: ArrayObject, dtype):
 
 def owned(registry: RegistryTable, operands, array: ArrayObject):
     """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
-    fresh = array.base == 0 and array.flags & A_SIMPLE == A_SIMPLE
+    fresh = array.base == 0 and array.flags & c_api.A_SIMPLE == c_api.A_SIMPLE
     for i in range(structs.MOST_OPERANDS):
         fresh = fresh and CallOperand(operands + CallOperand.SIZE * i).object != array
     if fresh:
         return array
-    copied = array_copy(registry.copy_array, array, C_ORDER) if registry.copy_array != 0 else 0
-    Py_DecRef(array)
+    copied = array_copy(registry.copy_array, array, c_api.C_ORDER) if registry.copy_array != 0 else 0
+    c_api.Py_DecRef(array)
     return copied
 
 
 def as_value(registry: RegistryTable, entry: CallEntry, operands, value):
     """The value for a tensor from a function's result, whose reference is taken over; 0 where Python has to do it."""
-    if entry.ndim == 0 and entry.dtype == DOUBLES:
-        number = PyFloat_AsDouble(value)
-        Py_DecRef(value)
-        if number == -1.0 and PyErr_Occurred() != 0:
-            PyErr_Clear()
+    if entry.ndim == 0 and entry.dtype == c_api.DOUBLES:
+        number = c_api.PyFloat_AsDouble(value)
+        c_api.Py_DecRef(value)
+        if number == -1.0 and c_api.PyErr_Occurred() != 0:
+            c_api.PyErr_Clear()
             return 0
-        return PyFloat_FromDouble(number)
+        return c_api.PyFloat_FromDouble(number)
     if kind_of(value) == registry.array_type and is_as_recorded(entry, value, entry.dtype):
         return owned(registry, operands, value)
     return dropped(value)
@@ -212,13 +181,13 @@ def as_value(registry: RegistryTable, entry: CallEntry, operands, value):
 
 def both_values(registry: RegistryTable, entry, operands, results, out):
     """Write the values for two tensors from a function's tuple: new references; 0 where Python has to do it."""
-    if kind_of(results) != registry.tuple_type or PyTuple_Size(results) != 2:
+    if kind_of(results) != registry.tuple_type or c_api.PyTuple_Size(results) != 2:
         return 0
-    value, extra = PyTuple_GetItem(results, 0), PyTuple_GetItem(results, 1)
-    if kind_of(extra) != registry.array_type or is_as_recorded(entry, extra, LONGS) == 0:
+    value, extra = c_api.PyTuple_GetItem(results, 0), c_api.PyTuple_GetItem(results, 1)
+    if kind_of(extra) != registry.array_type or is_as_recorded(entry, extra, c_api.LONGS) == 0:
         return 0
-    Py_IncRef(value)
-    Py_IncRef(extra)
+    c_api.Py_IncRef(value)
+    c_api.Py_IncRef(extra)
     store_i8(out, as_value(registry, entry, operands, value))
     store_i8(out + 8, owned(registry, operands, extra))
     if load_i8(out) != 0 and load_i8(out + 8) != 0:
@@ -235,15 +204,15 @@ def called(registry, entry: CallEntry, operands, out):
     row, count, function = three_words(), entry.count - 1, entry.loop
     if values(operands, count, row) == 0:
         return 0
-    Py_IncRef(function)
-    result = PyObject_Vectorcall(function, row, count, 0)
-    Py_DecRef(function)
+    c_api.Py_IncRef(function)
+    result = c_api.PyObject_Vectorcall(function, row, count, 0)
+    c_api.Py_DecRef(function)
     drop_all(row, row + 8 * (count - 1))
     if result == 0:
         return 0
     if entry.extra != 0:
         both = both_values(registry, entry, operands, result, out)
-        Py_DecRef(result)
+        c_api.Py_DecRef(result)
         return both
     store_i8(out, as_value(registry, entry, operands, result))
     store_i8(out + 8, 0)
@@ -262,16 +231,16 @@ def are_alike(operands, before):
 
 def paired(entry: CallEntry, result, second):
     """A tuple of both results, which takes over their references; 0 with an exception."""
-    pair, both = entry.pair, PyTuple_New(2)
+    pair, both = entry.pair, c_api.PyTuple_New(2)
     if both == 0:
-        Py_DecRef(result)
+        c_api.Py_DecRef(result)
         return dropped(second)
-    PyTuple_SetItem(both, 0, result)
-    PyTuple_SetItem(both, 1, second)
-    Py_IncRef(pair)
-    tensor = PyObject_CallOneArg(pair, both)
-    Py_DecRef(pair)
-    Py_DecRef(both)
+    c_api.PyTuple_SetItem(both, 0, result)
+    c_api.PyTuple_SetItem(both, 1, second)
+    c_api.Py_IncRef(pair)
+    tensor = c_api.PyObject_CallOneArg(pair, both)
+    c_api.Py_DecRef(pair)
+    c_api.Py_DecRef(both)
     return tensor
 
 
@@ -288,9 +257,9 @@ LONGEST = 4 + MOST_DIMS  # the most words of an argument that is no sequence, an
 
 def put_int(x, out, used):
     """Write the value of an int; return how many words are used then, 0 if the int needs more than 64 bits."""
-    number = PyLong_AsLongLong(x)
-    if number == -1 and PyErr_Occurred() != 0:
-        PyErr_Clear()
+    number = c_api.PyLong_AsLongLong(x)
+    if number == -1 and c_api.PyErr_Occurred() != 0:
+        c_api.PyErr_Clear()
         return 0
     store_i8(out + 8 * used, number)
     return used + 1
@@ -330,7 +299,12 @@ def add_array(arrays, data, copied):
 def put_array(registry: RegistryTable, x: ArrayObject, out, used, arrays):
     """Write the shape of an int64 array or of a mask."""
     ndim, is_mask, at = x.ndim, x.dtype == registry.bools, out + 8 * used
-    if (x.dtype != registry.longs and not is_mask) or ndim < 1 or ndim > MOST_DIMS or x.flags & A_SIMPLE != A_SIMPLE:
+    if (
+        (x.dtype != registry.longs and not is_mask)
+        or ndim < 1
+        or ndim > MOST_DIMS
+        or x.flags & c_api.A_SIMPLE != c_api.A_SIMPLE
+    ):
         return 0
     store_i8(at, structs.ARRAY_ITEM)
     store_i8(at + 8, 1 + trues(x.data, elements(x.shape, ndim)) if is_mask else 0)
@@ -343,17 +317,17 @@ def put_array(registry: RegistryTable, x: ArrayObject, out, used, arrays):
 
 def put_list(registry: RegistryTable, x, out, used, arrays):
     """Write the shape of a list of ints, which is copied."""
-    count, at = PyList_Size(x), out + 8 * used
-    copy = PyMem_RawMalloc(8 * count) if 0 < count <= structs.MOST_JOINED else 0
+    count, at = c_api.PyList_Size(x), out + 8 * used
+    copy = c_api.PyMem_RawMalloc(8 * count) if 0 < count <= structs.MOST_JOINED else 0
     if copy == 0:
         return 0
     good = 1
     for k in range(count):
-        element = PyList_GetItem(x, k)
+        element = c_api.PyList_GetItem(x, k)
         if kind_of(element) != registry.int_type or put_int(element, copy, k) == 0:
             good = 0
     if good == 0:
-        PyMem_RawFree(copy)
+        c_api.PyMem_RawFree(copy)
         return 0
     store_i8(at, structs.ARRAY_ITEM)
     store_i8(at + 8, 0)
@@ -378,7 +352,7 @@ def put_item(registry: RegistryTable, x, out, used, arrays):
     if arrays != 0:
         return put_indices(registry, x, out, used, arrays)
     store_i8(at, structs.FLOAT_ITEM if kind == registry.float_type else structs.OBJECT_ITEM)
-    store_i8(at + 8, bits_of(PyFloat_AsDouble(x)) if kind == registry.float_type else x)
+    store_i8(at + 8, bits_of(c_api.PyFloat_AsDouble(x)) if kind == registry.float_type else x)
     return used + 2
 
 
@@ -418,7 +392,7 @@ def put_call(registry: RegistryTable, args, count, names, out, arrays):
     the others, come before these as a sequence. A list in an index picks elements, and is no sequence; the items of a
     sequence are none.
     """
-    used, all_count = 1, count + 1 + PyTuple_Size(names) if names != 0 else count
+    used, all_count = 1, count + 1 + c_api.PyTuple_Size(names) if names != 0 else count
     for k in range(all_count):
         x, size = names if k == count else word(args, k - (1 if k > count else 0)), 1
         kind = kind_of(x)
@@ -426,16 +400,16 @@ def put_call(registry: RegistryTable, args, count, names, out, arrays):
         if is_list or kind == registry.tuple_type:
             if used == 0 or used > structs.MOST_WORDS - LONGEST:
                 return 0
-            size = PyList_Size(x) if is_list else PyTuple_Size(x)
+            size = c_api.PyList_Size(x) if is_list else c_api.PyTuple_Size(x)
             store_i8(out + 8 * used, structs.NAMES_ITEM if k == count else structs.SEQUENCE_ITEM)
             store_i8(out + 8 * used + 8, size)
             used += 2
         for i in range(size):
             item = x
             if is_list:
-                item = PyList_GetItem(x, i)
+                item = c_api.PyList_GetItem(x, i)
             elif kind == registry.tuple_type:
-                item = PyTuple_GetItem(x, i)
+                item = c_api.PyTuple_GetItem(x, i)
             used = put_item(registry, item, out, used, arrays)
     store_i8(out, used if used != 1 else 0)
     return used
@@ -445,7 +419,7 @@ def forget(arrays):
     """Release the copies of lists."""
     for k in range(load_i8(arrays)):
         if word(arrays, 2 + 2 * k) != 0:
-            PyMem_RawFree(word(arrays, 1 + 2 * k))
+            c_api.PyMem_RawFree(word(arrays, 1 + 2 * k))
     store_i8(arrays, 0)
 
 

@@ -14,37 +14,9 @@ from kernels.foundation.specs import SCALAR, InnerLoop, Spec, Strides, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.language import jit
 from kernels.language.llvm_values import StructType
-from kernels.native import c_api, memory, pool
+from kernels.native import c_api, pool
 from kernels.native.c_api import (
-    BASETYPE,
-    CALL,
-    CLEAR,
-    COLLECTED,
-    DEALLOC,
-    DESCR_GET,
-    DESCR_SET,
-    GETSET,
-    LENGTH,
-    MEMBERS,
-    METHOD,
-    METHODS,
-    MP_ASS_SUBSCRIPT,
-    MP_SUBSCRIPT,
     NATIVE,
-    NB_ADD,
-    NB_MATRIX_MULTIPLY,
-    NB_MULTIPLY,
-    NB_NEGATIVE,
-    NB_POWER,
-    NB_SUBTRACT,
-    NB_TRUE_DIVIDE,
-    NOT_CALLED,
-    OBJECT,
-    READONLY,
-    SIZE,
-    TRAVERSE,
-    VECTORCALL,
-    WORD,
     FunctionObject,
     LeafObject,
     TensorExtras,
@@ -55,8 +27,8 @@ from kernels.native.c_api import (
     methods,
     properties,
 )
-from kernels.native.memory import HEADER, REGISTRY, put
-from kernels.native.structs import CHUNK, CHUNK_BITS, NEW, RegistryTable, TapeHeader
+from kernels.native.memory import HEADER, REGISTRY, announce, fill, put
+from kernels.native.structs import CHUNK, CHUNK_BITS, NEW, TapeHeader
 
 # How native code computes the result of a call that it repeats.
 
@@ -106,8 +78,6 @@ def to_array(function: Any) -> Any:
     return lambda *operands: np.asarray(function(*operands))
 
 
-# The heap types that tapes, leaves and tensors derive from, and the type of repeated functions.
-
 # The heap types that tapes, leaves and tensors derive from.
 
 _METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
@@ -115,15 +85,15 @@ _METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collec
 
 def _type() -> Any:
     native = jit.load_module("native.record_native")
-    flags = {"count": READONLY, "moves": READONLY, "writes": READONLY, "next": READONLY, "grown": 0}
-    rows = {name: (WORD, HEADER + 8 * getattr(TapeHeader, name), flag) for name, flag in flags.items()}
+    flags = {**dict.fromkeys(("count", "moves", "writes", "next"), c_api.READONLY), "grown": 0}
+    rows = {name: (c_api.WORD, HEADER + 8 * getattr(TapeHeader, name), flag) for name, flag in flags.items()}
     slots = {
-        MEMBERS: members(rows),
-        METHODS: methods({name: getattr(native, name) for name in _METHODS}),
-        DEALLOC: native.dealloc,
-        LENGTH: native.length,
+        c_api.MEMBERS: members(rows),
+        c_api.METHODS: methods({name: getattr(native, name) for name in _METHODS}),
+        c_api.DEALLOC: native.dealloc,
+        c_api.LENGTH: native.length,
     }
-    return made(f"{__name__}.Words", object, slots, HEADER + 8 * TapeHeader.SIZE, NOT_CALLED)
+    return made(f"{__name__}.Words", object, slots, HEADER + 8 * TapeHeader.SIZE, c_api.NOT_CALLED)
 
 
 _types: list[Any] = []
@@ -146,12 +116,10 @@ def words_of_tape(number: int, count: int) -> Any:
         _types.append(_type())
     entries = instance(_types[0])
     header = header_of(entries)
-    memory.put(header, TapeHeader.number, number)
     count = -(-count // CHUNK) * CHUNK  # slots of the tape that had the number before are counted elsewhere
-    memory.put(header, TapeHeader.next, count)
-    memory.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
-    memory.put(header, TapeHeader.registry, memory.REGISTRY.address)
-    memory.put(memory.REGISTRY.tapes, number, header)
+    first_chunk, registry = count >> CHUNK_BITS, REGISTRY.address
+    fill(TapeHeader, header, number=number, next=count, first_chunk=first_chunk, registry=registry)
+    put(REGISTRY.tapes, number, header)
     return entries
 
 
@@ -163,11 +131,6 @@ def header_of(entries: Any) -> int:
 Class = TypeVar("Class", bound=type)
 
 
-def _register(at: int, value: Any) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
-    put(REGISTRY.address, at, id(value))
-
-
 def _is_laid_out(cls: type, struct: StructType) -> bool:
     return NATIVE and place_of(cls, *struct.FIELDS) == [at for at, _ in struct.FIELDS.values()]
 
@@ -175,17 +138,15 @@ def _is_laid_out(cls: type, struct: StructType) -> bool:
 def leaf_type(cls: Class) -> Class:
     """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
     if _is_laid_out(cls, LeafObject):
-        _register(RegistryTable.leaf_type, cls)
-        _register(RegistryTable.spec_of, spec_of)
-        _register(RegistryTable.scalar_spec, SCALAR)
-        put(REGISTRY.address, RegistryTable.copy_array, c_api.table()[c_api.NEW_COPY])
+        REGISTRY.set_objects(leaf_type=cls, spec_of=spec_of, scalar_spec=SCALAR)
+        REGISTRY.set(copy_array=c_api.table()[c_api.NEW_COPY])
     return cls
 
 
 def extras_type(cls: Class) -> Class:
     """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
     if _is_laid_out(cls, TensorExtras):
-        _register(RegistryTable.extras_type, cls)
+        REGISTRY.set_objects(extras_type=cls)
     return cls
 
 
@@ -206,9 +167,12 @@ def place_of(cls: type, *names: str) -> list[int]:
 def _property() -> Any:
     native, find = jit.load_module("calls.tensor_native"), ctypes.pythonapi.PyType_GetSlot
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
-    put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
-    put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
-    slots = {MEMBERS: members({"__doc__": (OBJECT, 40, 0)}), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
+    REGISTRY.set(getter=find(property, c_api.DESCR_GET), setter=find(property, c_api.DESCR_SET))
+    slots = {
+        c_api.MEMBERS: members({"__doc__": (c_api.OBJECT, 40, 0)}),
+        c_api.DESCR_GET: native.get_grad,
+        c_api.DESCR_SET: native.set_grad,
+    }
     return made(f"{__name__}.Grad", property, slots, 0, 0)
 
 
@@ -219,22 +183,13 @@ def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: C
     return attribute
 
 
-def maker() -> Callable[[Any, bool], Any]:
-    """Return a function that makes a leaf of usual data, and returns None for other data."""
-    return jit.bound("calls.tensor_native", "made", None) if NATIVE else lambda *_: None
+def native_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of leaves in native code, which is atomic; where there is none, another."""
+    return jit.bound("calls.tensor_native", name, None) if NATIVE else otherwise
 
 
-def taker() -> Callable[[Any], Any]:
-    """Return a function that makes a leaf of a transform's usual argument, and returns None for others."""
-    return jit.bound("calls.tensor_native", "taken", None) if NATIVE else lambda _: None
-
-
-def beginner() -> Callable[[Any, Any], bool]:
-    """Return a function that gives a leaf its first gradient atomically; it returns False where there is one."""
-    return jit.bound("calls.tensor_native", "begun", None) if NATIVE else _begun
-
-
-def _begun(slot: Any, gradient: Any) -> bool:
+def begun_in_python(slot: Any, gradient: Any) -> bool:
+    """Do what ``begun`` in tensor_native.py does."""
     if slot.grad is not None:
         return False
     slot.grad = gradient
@@ -242,15 +197,15 @@ def _begun(slot: Any, gradient: Any) -> bool:
 
 
 _TENSOR_MEMBERS = {
-    "_value": (OBJECT, TensorObject.value, 0),
-    "_form": (OBJECT, TensorObject.form, 0),
-    "_base": (OBJECT, TensorObject.base, 0),
-    "_views": (OBJECT, TensorObject.views, 0),
-    "_shared": (OBJECT, TensorObject.shared, 0),
-    "_extras": (OBJECT, TensorObject.extras, 0),
-    "_offset": (SIZE, TensorObject.offset, 0),
-    "_bytes": (SIZE, TensorObject.bytes, 0),
-    "__weaklistoffset__": (SIZE, TensorObject.weak, READONLY),
+    "_value": (c_api.OBJECT, TensorObject.value, 0),
+    "_form": (c_api.OBJECT, TensorObject.form, 0),
+    "_base": (c_api.OBJECT, TensorObject.base, 0),
+    "_views": (c_api.OBJECT, TensorObject.views, 0),
+    "_shared": (c_api.OBJECT, TensorObject.shared, 0),
+    "_extras": (c_api.OBJECT, TensorObject.extras, 0),
+    "_offset": (c_api.SIZE, TensorObject.offset, 0),
+    "_bytes": (c_api.SIZE, TensorObject.bytes, 0),
+    "__weaklistoffset__": (c_api.SIZE, TensorObject.weak, c_api.READONLY),
 }
 _REPLACED = frozenset(
     {"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_TENSOR_MEMBERS}
@@ -267,22 +222,24 @@ def tensor_type(cls: Class) -> Class:
     native = jit.load_module("calls.tensor_native")
     calls = jit.load_module("calls.functions_native")
     slots = {
-        MP_SUBSCRIPT: calls.mp_subscript,
-        MP_ASS_SUBSCRIPT: calls.mp_ass_subscript,
-        NB_ADD: calls.nb_add,
-        NB_SUBTRACT: calls.nb_subtract,
-        NB_MULTIPLY: calls.nb_multiply,
-        NB_TRUE_DIVIDE: calls.nb_true_divide,
-        NB_POWER: calls.nb_power,
-        NB_NEGATIVE: calls.nb_negative,
-        NB_MATRIX_MULTIPLY: calls.nb_matrix_multiply,
-        MEMBERS: members(_TENSOR_MEMBERS),
-        GETSET: properties({"_slot": (native.get_slot, native.set_slot)}),
-        METHODS: methods({"_unheld": native.unheld}, without=True),
+        c_api.MP_SUBSCRIPT: calls.mp_subscript,
+        c_api.MP_ASS_SUBSCRIPT: calls.mp_ass_subscript,
+        c_api.NB_ADD: calls.nb_add,
+        c_api.NB_SUBTRACT: calls.nb_subtract,
+        c_api.NB_MULTIPLY: calls.nb_multiply,
+        c_api.NB_TRUE_DIVIDE: calls.nb_true_divide,
+        c_api.NB_POWER: calls.nb_power,
+        c_api.NB_NEGATIVE: calls.nb_negative,
+        c_api.NB_MATRIX_MULTIPLY: calls.nb_matrix_multiply,
+        c_api.MEMBERS: members(_TENSOR_MEMBERS),
+        c_api.GETSET: properties({"_slot": (native.get_slot, native.set_slot)}),
+        c_api.METHODS: methods({"_unheld": native.unheld}, without=True),
         **_memory(native),
     }
-    native_class = _with_methods(made(_name(cls), object, slots, TensorObject.SIZE, BASETYPE | COLLECTED), cls)
-    memory.put(memory.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
+    native_class = _with_methods(
+        made(_name(cls), object, slots, TensorObject.SIZE, c_api.BASETYPE | c_api.COLLECTED), cls
+    )
+    REGISTRY.set(tensor_type=id(native_class))
     return native_class
 
 
@@ -291,7 +248,7 @@ def same_layout(cls: Class) -> Class:
     if not NATIVE:
         return cls
     slots = _memory(jit.load_module("calls.tensor_native"))
-    return _with_methods(made(_name(cls), cls.__base__, slots, 0, BASETYPE | COLLECTED), cls)
+    return _with_methods(made(_name(cls), cls.__base__, slots, 0, c_api.BASETYPE | c_api.COLLECTED), cls)
 
 
 def _name(cls: type) -> str:
@@ -299,7 +256,7 @@ def _name(cls: type) -> str:
 
 
 def _memory(native: Any) -> dict[int, Any]:
-    return {TRAVERSE: native.traverse, CLEAR: native.clear, DEALLOC: native.dealloc}
+    return {c_api.TRAVERSE: native.traverse, c_api.CLEAR: native.clear, c_api.DEALLOC: native.dealloc}
 
 
 def _with_methods(native: Any, cls: type) -> Any:
@@ -317,19 +274,19 @@ def _with_methods(native: Any, cls: type) -> Any:
 def _function_type() -> Any:
     native = jit.load_module("calls.functions_native")
     rows = {
-        "__vectorcalloffset__": (SIZE, FunctionObject.call, READONLY),
-        "__dictoffset__": (SIZE, FunctionObject.attributes, READONLY),
+        "__vectorcalloffset__": (c_api.SIZE, FunctionObject.call, c_api.READONLY),
+        "__dictoffset__": (c_api.SIZE, FunctionObject.attributes, c_api.READONLY),
     }
     call = ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value
     slots = {
-        MEMBERS: members(rows),
-        CALL: call,
-        DESCR_GET: native.descr_get,
-        TRAVERSE: native.traverse,
-        CLEAR: native.clear,
-        DEALLOC: native.dealloc,
+        c_api.MEMBERS: members(rows),
+        c_api.CALL: call,
+        c_api.DESCR_GET: native.descr_get,
+        c_api.TRAVERSE: native.traverse,
+        c_api.CLEAR: native.clear,
+        c_api.DEALLOC: native.dealloc,
     }
-    flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
+    flags = c_api.COLLECTED | c_api.NOT_CALLED | c_api.VECTORCALL | c_api.METHOD
     kind: Any = made(f"{__name__}.Operation", object, slots, FunctionObject.SIZE, flags)
     copyreg.pickle(
         kind, lambda function: function.__qualname__
@@ -351,13 +308,7 @@ def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any],
     function = instance(_function_type())
     for function_kept in (slow, always):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
-    for at, value in (
-        (FunctionObject.call, _entry()),
-        (FunctionObject.number, number),
-        (FunctionObject.slow, id(slow)),
-        (FunctionObject.always, id(always)),
-    ):
-        put(id(function), at // 8, value)
+    fill(FunctionObject, id(function), call=_entry(), number=number, slow=id(slow), always=id(always))
     for name in functools.WRAPPER_ASSIGNMENTS:
         setattr(function, name, getattr(like, name))
     function.__wrapped__ = like

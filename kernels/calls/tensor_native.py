@@ -4,35 +4,10 @@ from __future__ import annotations
 
 from kernels.calls.keys_native import look_at
 from kernels.language.llvm_values import Int32, Void, Word
+from kernels.native import c_api
 from kernels.native.c_api import (
-    A_SIMPLE,
-    C_ORDER,
-    DOUBLES,
-    MOST_SPARES,
-    STALE,
-    UNHELD,
     ArrayObject,
     LeafObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Clear,
-    PyErr_Fetch,
-    PyErr_Occurred,
-    PyErr_Restore,
-    PyErr_SetNone,
-    PyErr_WriteUnraisable,
-    PyList_GetItem,
-    PyList_Size,
-    PyLong_AsLongLong,
-    PyLong_FromLongLong,
-    PyObject_CallNoArgs,
-    PyObject_CallOneArg,
-    PyObject_ClearWeakRefs,
-    PyObject_GC_Del,
-    PyObject_GC_UnTrack,
-    PyThread_get_thread_ident,
-    PyType_GenericAlloc,
-    PyWeakref_NewRef,
     TensorObject,
     array_copy,
     call_get,
@@ -59,7 +34,7 @@ def spec_of(array: ArrayObject):
     """A new reference to the spec of a C-contiguous array of doubles, which its shape determines."""
     count, shape = array.ndim, array.shape
     if count > MOST_DIMS:
-        return PyObject_CallOneArg(tape_registry().spec_of, array)
+        return c_api.PyObject_CallOneArg(tape_registry().spec_of, array)
     mixed = count
     for k in range(count):
         mixed = mixed * 31 + shape[k]
@@ -69,34 +44,34 @@ def spec_of(array: ArrayObject):
     for k in range(count):
         same = same and word(entry, 2 + k) == shape[k]
     if not same:
-        spec = PyObject_CallOneArg(tape_registry().spec_of, array)
+        spec = c_api.PyObject_CallOneArg(tape_registry().spec_of, array)
         if spec == 0:
             return 0
-        Py_IncRef(spec)
+        c_api.Py_IncRef(spec)
         before = load_i8(entry)
         store_i8(entry, spec)
         store_i8(entry + 8, count)
         for k in range(count):
             store_i8(entry + 16 + 8 * k, shape[k])
-        Py_DecRef(before)
+        c_api.Py_DecRef(before)
         return spec
     return owned(spec)
 
 
 def listed(registry: RegistryTable, data):
     """A new array from a list of floats; 0 without an exception if it is none."""
-    count = PyList_Size(data)
+    count = c_api.PyList_Size(data)
     if count == 0 or count > MOST_FLOATS:
         return 0
     for k in range(count):
-        if kind_of(PyList_GetItem(data, k)) != registry.float_type:
+        if kind_of(c_api.PyList_GetItem(data, k)) != registry.float_type:
             return 0
     shape = three_words()
     store_i8(shape, count)
-    array = ArrayObject(new_array(registry.new_array, registry.array_type, 1, shape, DOUBLES))
+    array = ArrayObject(new_array(registry.new_array, registry.array_type, 1, shape, c_api.DOUBLES))
     if array != 0:
         for k in range(count):
-            store_f8(array.data + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
+            store_f8(array.data + 8 * k, load_f8(c_api.PyList_GetItem(data, k) + HEADER))
     return array
 
 
@@ -114,7 +89,7 @@ def value_of(registry: RegistryTable, data):
     if kind == registry.float_type:
         return owned(data)
     if kind == registry.array_type:
-        return array_copy(registry.copy_array, data, C_ORDER) if is_usual(registry, data) else 0
+        return array_copy(registry.copy_array, data, c_api.C_ORDER) if is_usual(registry, data) else 0
     return listed(registry, data) if kind == registry.list_type else 0
 
 
@@ -136,7 +111,7 @@ def shared(registry: RegistryTable, x: TensorObject):
     if kind_of(value) != registry.float_type:
         if kind_of(value) != registry.array_type or value.dtype != registry.double:
             return 0
-        if value.ndim == 0 or value.flags & A_SIMPLE != A_SIMPLE or not is_in_order(value):
+        if value.ndim == 0 or value.flags & c_api.A_SIMPLE != c_api.A_SIMPLE or not is_in_order(value):
             return 0
     return owned(value)
 
@@ -145,20 +120,20 @@ def is_own(registry: RegistryTable):
     """Whether the current tape belongs to this thread: a copied context may have another thread's."""
     tape = look_at(registry.active)
     if tape == 0:
-        PyErr_Clear()
+        c_api.PyErr_Clear()
         return False
     same = kind_of(tape) != registry.tape_type
     if not same:
         thread = load_i8(tape + registry.thread)
-        same = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
-    Py_DecRef(tape)
+        same = thread != 0 and c_api.PyLong_AsLongLong(thread) == c_api.PyThread_get_thread_ident()
+    c_api.Py_DecRef(tape)
     return same
 
 
 def slot_of(registry: RegistryTable, x, spec):
     """A new slot of a leaf; 0 with an exception."""
-    leaf = LeafObject(PyType_GenericAlloc(registry.leaf_type, 0))
-    owner = PyWeakref_NewRef(x, 0) if leaf != 0 else 0
+    leaf = LeafObject(c_api.PyType_GenericAlloc(registry.leaf_type, 0))
+    owner = c_api.PyWeakref_NewRef(x, 0) if leaf != 0 else 0
     if owner == 0:
         return dropped(leaf)
     leaf.owner = owner
@@ -190,7 +165,7 @@ def made(self: Word, args: Word, count: Word) -> Word:
     wanted = word(args, 1) != registry.false
     value = value_of(registry, load_i8(args)) if not wanted or is_own(registry) else 0
     if value == 0:
-        return owned(registry.none) if PyErr_Occurred() == 0 else 0
+        return owned(registry.none) if c_api.PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, wanted)
 
 
@@ -206,7 +181,7 @@ def taken(self: Word, args: Word, count: Word) -> Word:
         elif kind != registry.list_type:
             value = value_of(registry, load_i8(args))
     if value == 0:
-        return owned(registry.none) if PyErr_Occurred() == 0 else 0
+        return owned(registry.none) if c_api.PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, True)
 
 
@@ -230,7 +205,7 @@ def clear(x: Word) -> Int32:
 
 def lose(slot, size):
     """Count the bytes of a large tensor that has died; collect where they are many for the length of its tape."""
-    t = tape_of(tape_registry(), slot & ~UNHELD)
+    t = tape_of(tape_registry(), slot & ~c_api.UNHELD)
     if t == 0:
         return
     lost = t.lost + size
@@ -240,39 +215,39 @@ def lose(slot, size):
         return
     t.lost = 0
     error = three_words()
-    PyErr_Fetch(error, error + 8, error + 16)
-    Py_IncRef(call)
-    result = PyObject_CallNoArgs(call)
+    c_api.PyErr_Fetch(error, error + 8, error + 16)
+    c_api.Py_IncRef(call)
+    result = c_api.PyObject_CallNoArgs(call)
     if result == 0:
-        PyErr_WriteUnraisable(call)
-    Py_DecRef(result)
-    Py_DecRef(call)
-    PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
+        c_api.PyErr_WriteUnraisable(call)
+    c_api.Py_DecRef(result)
+    c_api.Py_DecRef(call)
+    c_api.PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
 def spare(x: TensorObject, kind):
     """Keep a tensor's memory for a new tensor, or free it."""
     registry = tape_registry()
     count = registry.spares
-    if (kind == registry.tensor_type or kind == registry.stale_type) and count < MOST_SPARES:
+    if (kind == registry.tensor_type or kind == registry.stale_type) and count < c_api.MOST_SPARES:
         x.offset = 0
         x.bytes = 0
         x.value = registry.spare
         registry.spare = x
         registry.spares = count + 1
     else:
-        PyObject_GC_Del(x)
+        c_api.PyObject_GC_Del(x)
 
 
 def dealloc(x: TensorObject) -> Void:
     kind = x.type
-    PyObject_GC_UnTrack(x)
+    c_api.PyObject_GC_UnTrack(x)
     if x.weak != 0:
-        PyObject_ClearWeakRefs(x)
+        c_api.PyObject_ClearWeakRefs(x)
     slot, size = x.slot, x.bytes
     empty(x)
     spare(x, kind)
-    Py_DecRef(kind)
+    c_api.Py_DecRef(kind)
     if size > 0 and slot > 0:
         lose(slot, size)
 
@@ -281,23 +256,23 @@ def get_slot(x: TensorObject, closure: Word) -> Word:
     slot = x.slot
     registry = tape_registry()
     if slot > 0:
-        return PyLong_FromLongLong(slot & ~UNHELD)
-    if slot == STALE:
-        PyErr_SetNone(registry.attribute_error)
+        return c_api.PyLong_FromLongLong(slot & ~c_api.UNHELD)
+    if slot == c_api.STALE:
+        c_api.PyErr_SetNone(registry.attribute_error)
         return 0
     return owned(registry.none if slot == 0 else -slot)
 
 
 def set_slot(x: Word, value: TensorObject, closure: Word) -> Int32:
     registry = tape_registry()
-    slot = STALE
+    slot = c_api.STALE
     if value == registry.none:
         slot = 0
     elif value != 0 and value.type == registry.int_type:
-        slot = PyLong_AsLongLong(value)
-        if slot <= 0 or slot >= UNHELD:
-            if PyErr_Occurred() == 0:
-                PyErr_SetNone(registry.type_error)
+        slot = c_api.PyLong_AsLongLong(value)
+        if slot <= 0 or slot >= c_api.UNHELD:
+            if c_api.PyErr_Occurred() == 0:
+                c_api.PyErr_SetNone(registry.type_error)
             return -1
         hold(registry, slot)
     elif value != 0:
@@ -310,8 +285,8 @@ def unheld(x: TensorObject, ignored: Word) -> Word:
     """``x._unheld()``: let a computed tensor refer to its slot without counting as its owner."""
     slot = x.slot
     registry = tape_registry()
-    if slot > 0 and slot & UNHELD == 0:
-        x.slot = slot | UNHELD
+    if slot > 0 and slot & c_api.UNHELD == 0:
+        x.slot = slot | c_api.UNHELD
         let_go(registry, slot)
     return owned(registry.none)
 
@@ -319,7 +294,7 @@ def unheld(x: TensorObject, ignored: Word) -> Word:
 def leaf_at(registry: RegistryTable, x: TensorObject):
     """The slot of a tensor that is a leaf; 0 for anything else."""
     slot = x.slot if kind_of(x) == registry.tensor_type else 0
-    return -slot if slot < STALE and kind_of(-slot) == registry.leaf_type else 0
+    return -slot if slot < c_api.STALE and kind_of(-slot) == registry.leaf_type else 0
 
 
 def get_grad(self: Word, x: Word, kind: Word) -> Word:
@@ -338,7 +313,7 @@ def set_grad(self: Word, x: Word, value: Word) -> Int32:
         return call_set(registry.setter, self, x, value)
     before = leaf.grad
     leaf.grad = owned(value)
-    Py_DecRef(before)
+    c_api.Py_DecRef(before)
     return 0
 
 
@@ -351,6 +326,6 @@ def begun(self: Word, args: Word, count: Word) -> Word:
     before = leaf.grad
     if before == 0 or before == registry.none:
         leaf.grad = owned(word(args, 1))
-        Py_DecRef(before)
+        c_api.Py_DecRef(before)
         result = registry.true
     return owned(result)

@@ -6,28 +6,8 @@ from kernels.calls.calls_native import can_do, entry_of, hit_call, part_of, reco
 from kernels.calls.computing_native import fill, over_nest, places, scalar
 from kernels.calls.keys_native import given_arrays, tape_in_force
 from kernels.language.llvm_values import kept_apart
-from kernels.native import structs
-from kernels.native.c_api import (
-    A_WRITEABLE,
-    COUNTED,
-    LONGS,
-    STALE,
-    ArrayObject,
-    Py_DecRef,
-    PyErr_Occurred,
-    PyList_Append,
-    PyList_New,
-    PyList_SetItem,
-    PyLong_AsLongLong,
-    PyLong_FromLongLong,
-    PyMem_RawCalloc,
-    PyMem_RawFree,
-    PyType_GenericAlloc,
-    TensorExtras,
-    TensorObject,
-    sixteen_words,
-    three_words,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, TensorExtras, TensorObject, sixteen_words, three_words
 from kernels.native.memory import (
     HEADER,
     LIST_ITEMS,
@@ -57,16 +37,16 @@ CONTROL = True
 
 def new_counter():
     """A new version counter; 0 with an exception."""
-    counter = PyList_New(0)
-    number = PyLong_FromLongLong(0) if counter != 0 else 0
-    failed = PyList_Append(counter, number) if number != 0 else -1
-    Py_DecRef(number)
+    counter = c_api.PyList_New(0)
+    number = c_api.PyLong_FromLongLong(0) if counter != 0 else 0
+    failed = c_api.PyList_Append(counter, number) if number != 0 else -1
+    c_api.Py_DecRef(number)
     return counter if failed == 0 else dropped(counter)
 
 
 def new_extras(registry: RegistryTable, counter):
     """A new object for a tensor's rare attributes, which owns the version counter; 0 with an exception."""
-    extras = TensorExtras(PyType_GenericAlloc(registry.extras_type, 0) if counter != 0 else 0)
+    extras = TensorExtras(c_api.PyType_GenericAlloc(registry.extras_type, 0) if counter != 0 else 0)
     if extras == 0:
         return dropped(counter)
     extras.counter = counter
@@ -92,18 +72,18 @@ def is_counted(registry: RegistryTable, x: TensorObject):
         if x.extras == 0:
             x.extras = extras
         else:
-            Py_DecRef(extras)
-    return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
+            c_api.Py_DecRef(extras)
+    return c_api.PyErr_Occurred() == 0 and counter_of(registry, x) != 0
 
 
 def is_listing(x: TensorObject):
     """Make sure that a base has a list for its views; whether it has. Allocating may run any Python code."""
     if x.views == 0:
-        views = PyList_New(0)
+        views = c_api.PyList_New(0)
         if x.views == 0:
             x.views = views
         else:
-            Py_DecRef(views)
+            c_api.Py_DecRef(views)
     return x.views != 0
 
 
@@ -111,17 +91,17 @@ def count(registry, x):
     """Count a write; return the tensor as a new reference, 0 with an exception."""
     counter = counter_of(registry, x)
     if counter != 0:
-        number = PyLong_FromLongLong(PyLong_AsLongLong(load_i8(load_i8(counter + LIST_ITEMS))) + 1)
-        if number == 0 or PyList_SetItem(counter, 0, number) != 0:
+        number = c_api.PyLong_FromLongLong(c_api.PyLong_AsLongLong(load_i8(load_i8(counter + LIST_ITEMS))) + 1)
+        if number == 0 or c_api.PyList_SetItem(counter, 0, number) != 0:
             return 0
     return owned(x)
 
 
 def is_only(registry: RegistryTable, value: ArrayObject):
     """Whether an array owns its memory, is writeable, and is referred to by one tensor only."""
-    if value == 0 or kind_of(value) != registry.array_type or value.flags & A_WRITEABLE == 0:
+    if value == 0 or kind_of(value) != registry.array_type or value.flags & c_api.A_WRITEABLE == 0:
         return False
-    return load_i8(value) & COUNTED == 1 and value.base == 0
+    return load_i8(value) & c_api.COUNTED == 1 and value.base == 0
 
 
 def is_written(registry, entry: CallEntry, operands, x: TensorObject):
@@ -146,13 +126,13 @@ def is_scalar(registry: RegistryTable, value: ArrayObject):
 def can_take(registry: RegistryTable, t, x: TensorObject):
     """Whether a tensor may take over a new array: nobody shares its memory, and it is not a leaf being recorded."""
     value, slot, extras = x.value, x.slot, x.extras
-    if value == 0 or slot == STALE or kind_of(x) != registry.tensor_type:
+    if value == 0 or slot == c_api.STALE or kind_of(x) != registry.tensor_type:
         return False
     if x.base != 0 or x.views != 0 or x.shared != 0:
         return False
     if kind_of(value) != registry.float_type:
         array = kind_of(value) == registry.array_type
-        if slot < 0 or not array or value.flags & A_WRITEABLE == 0:
+        if slot < 0 or not array or value.flags & c_api.A_WRITEABLE == 0:
             return False
     elif slot < 0 and t != 0:
         return False
@@ -179,7 +159,7 @@ def take(registry, call: CallRequest, x: TensorObject):
             exchange(x, result, TensorObject.bytes)
         exchange(x, result, TensorObject.value)
         counted = count(registry, x)
-    Py_DecRef(result)
+    c_api.Py_DecRef(result)
     return counted
 
 
@@ -285,11 +265,11 @@ def is_view_of(registry: RegistryTable, x, value: TensorObject):
 def is_shared(registry: RegistryTable, array: ArrayObject, view: TensorObject):
     """Whether an array owns its memory, is writeable, and is referred to by its tensor and by a view of one tensor."""
     part = view.value
-    if part == 0 or kind_of(part) != registry.array_type or load_i8(part) & COUNTED != 1:
+    if part == 0 or kind_of(part) != registry.array_type or load_i8(part) & c_api.COUNTED != 1:
         return False
-    if part.base != array or load_i8(array) & COUNTED != 2 or array.base != 0:
+    if part.base != array or load_i8(array) & c_api.COUNTED != 2 or array.base != 0:
         return False
-    return kind_of(array) == registry.array_type and array.flags & A_WRITEABLE != 0
+    return kind_of(array) == registry.array_type and array.flags & c_api.A_WRITEABLE != 0
 
 
 def copy_of(registry: RegistryTable, x: TensorObject, view):
@@ -317,7 +297,7 @@ def released(registry, x, view: TensorObject):
     if alike:
         for at in range(TensorObject.value, TensorObject.weak, 8):
             exchange(view, copy, at)
-    Py_DecRef(copy)
+    c_api.Py_DecRef(copy)
     return alike
 
 
@@ -326,14 +306,14 @@ def released(registry, x, view: TensorObject):
 
 def is_twice(picked, number, extent):
     """Whether an element is picked twice, or there is no memory to find out."""
-    seen, twice = PyMem_RawCalloc(extent, 1), 0
+    seen, twice = c_api.PyMem_RawCalloc(extent, 1), 0
     if seen == 0:
         return True
     for k in range(number):
         at = seen + word(picked, k)
         twice += pointer_b1(at)[0]
         pointer_b1(at)[0] = 1
-    PyMem_RawFree(seen)
+    c_api.PyMem_RawFree(seen)
     return twice != 0
 
 
@@ -382,7 +362,7 @@ def write_part(call: CallRequest, entry: CallEntry, array: ArrayObject, shares):
 
 def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObject):
     """Write a value to the places that arrays pick, whose numbers the call then holds; whether that was done."""
-    picked, source = array_of(registry, entry.ndim, entry.shape, LONGS, False), call.operands + CallOperand.SIZE
+    picked, source = array_of(registry, entry.ndim, entry.shape, c_api.LONGS, False), call.operands + CallOperand.SIZE
     call.held = picked
     number, at = elements(entry.shape, entry.ndim), ArrayObject(picked).data if picked != 0 else 0
     if picked == 0 or places(entry.layout, call + CallRequest.arrays, at) == 0:
@@ -448,10 +428,10 @@ def write_view(registry: RegistryTable, call: CallRequest, x, view: TensorObject
     if is_scalar(registry, view.value) and given_arrays(registry) != 0:  # an element, in functions given arrays
         return written(registry, call, view, 0) if released(registry, x, view) else 0
     result = written(registry, call, view, view)
-    copy = copy_of(registry, x, view) if result == 0 and PyErr_Occurred() == 0 else 0
+    copy = copy_of(registry, x, view) if result == 0 and c_api.PyErr_Occurred() == 0 else 0
     if copy != 0:
         result = written(registry, call, copy, view)
-        Py_DecRef(copy)
+        c_api.Py_DecRef(copy)
     return result
 
 

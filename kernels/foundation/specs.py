@@ -15,8 +15,6 @@ import numpy as np
 
 from kernels.foundation.tables import Lock, Recent, dataclass
 
-# Specs: shape, dtype, strides and memory interval of an array, and the loop nest that walks it in NumPy's order.
-
 Array = np.ndarray[Any, Any]
 FLOAT64, FLOAT32, INT64, BOOL = map(np.dtype, (np.float64, np.float32, np.int64, np.bool_))
 
@@ -342,23 +340,19 @@ class InnerLoop:
     data: int
 
 
-def _pointer(address: int) -> int:
-    return ctypes.c_size_t.from_address(address).value
-
-
 @functools.cache
 def inner_loop(ufunc: np.ufunc, dtypes: Dtypes) -> InnerLoop:
     """Return the loop of a ufunc for exactly these dtypes, inputs then outputs; LookupError if there is none."""
     if not loops_readable():
         raise LookupError("this NumPy keeps its ufunc loops elsewhere")
     start, count = id(ufunc), ufunc.nargs
-    codes = ctypes.string_at(_pointer(start + _TYPES), count * ufunc.ntypes)
+    codes = ctypes.string_at(word_at(start + _TYPES), count * ufunc.ntypes)
     wanted = bytes(dtype.num for dtype in dtypes)
     for k in range(ufunc.ntypes):
         if codes[k * count : (k + 1) * count] == wanted:
-            table = _pointer(start + _DATA)
-            data = _pointer(table + 8 * k) if table else 0
-            return InnerLoop(_pointer(_pointer(start + _FUNCTIONS) + 8 * k), data)
+            table = word_at(start + _DATA)
+            data = word_at(table + 8 * k) if table else 0
+            return InnerLoop(word_at(word_at(start + _FUNCTIONS) + 8 * k), data)
     names = ", ".join(dtype.name for dtype in dtypes)
     raise LookupError(f"{ufunc.__name__} has no loop for ({names})")
 
@@ -371,7 +365,7 @@ def loops_readable() -> bool:
         fields = [ctypes.c_int.from_address(start + at).value for at in (_NIN, _NOUT, _NARGS, _NTYPES)]
         if fields != [ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes]:
             return False
-        codes = ctypes.string_at(_pointer(start + _TYPES), ufunc.nargs * ufunc.ntypes)
+        codes = ctypes.string_at(word_at(start + _TYPES), ufunc.nargs * ufunc.ntypes)
         kinds = [code.split("->") for code in ufunc.types]
         if codes != b"".join(bytes(np.dtype(c).num for c in a + b) for a, b in kinds):
             return False
@@ -382,7 +376,7 @@ def _computes() -> bool:
     start = id(np.add)
     k = np.add.types.index("dd->d")
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
-    loop = prototype(_pointer(_pointer(start + _FUNCTIONS) + 8 * k))
+    loop = prototype(word_at(word_at(start + _FUNCTIONS) + 8 * k))
     a, b, y = np.array([1.5, 2.5]), np.array([0.25, 4.0]), np.zeros(2)
     pointers = np.array([array.ctypes.data for array in (a, b, y)], np.int64)
     extents, strides = np.array([2], np.int64), np.array([8, 8, 8], np.int64)

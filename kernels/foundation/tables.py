@@ -131,8 +131,6 @@ def uncollected(*, lasting: bool = False) -> Iterator[None]:
             gc.enable()
 
 
-# Data classes made without exec, and bounded tables of what was used last.
-
 # Data classes that are made in a fifth of the time: ``dataclasses`` compiles five or six functions a class, a
 # millisecond at import for each of fifty classes. Here what does not depend on the fields' names is shared, and
 # ``__init__`` is compiled for its class when the first object is made. ``dataclasses.fields`` and ``replace`` know

@@ -22,6 +22,10 @@ _TYPES = {
     types.int64: I64, types.int32: I32, types.uint8: I8, types.boolean: I1,
     types.float64: ir.DoubleType(), types.float32: ir.FloatType(),
 }  # fmt: skip
+_CASTS = {
+    np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,
+    np.float32: types.float32, np.bool_: types.boolean, int: types.int64, float: types.float64, bool: types.boolean,
+}  # fmt: skip
 _RANK = [types.boolean, types.int32, types.int64, types.float32, types.float64]
 _COMPARED = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
 _WHOLE = {"Add": "add", "Sub": "sub", "Mult": "mul", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor"}
@@ -67,18 +71,10 @@ def type_of(kind: Any) -> ir.Type:
 
 def constant(value: Any) -> Number:
     """Return a number that the source names or spells out."""
-    if isinstance(value, bool):
-        return Number(I1(int(value)), types.boolean)
-    if isinstance(value, int):
-        return Number(I64(value), types.int64)
-    if type(value).__name__ == "float32":
-        return Number(_TYPES[types.float32](float(value)), types.float32)
-    if type(value).__name__ in ("int32", "int64", "uint64"):
-        kind = types.int32 if type(value).__name__ == "int32" else types.int64
-        return Number(_TYPES[kind](int(value)), kind)
-    if isinstance(value, float):
-        return Number(_TYPES[types.float64](float(value)), types.float64)
-    raise UntranslatedError(f"no number: {value!r}")
+    kind = _CASTS.get(type(value))
+    if kind is None:
+        raise UntranslatedError(f"no number: {value!r}")
+    return Number(_TYPES[kind]((float if kind in (types.float64, types.float32) else int)(value)), kind)
 
 
 def bare(x: Number) -> Number:
@@ -263,12 +259,6 @@ class Arithmetic:
         return self._logaddexp(a, b, "exp2", "log1p", 1 / math.log(2.0))
 
 
-_CASTS = {
-    np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,
-    np.float32: types.float32, np.bool_: types.boolean, int: types.int64, float: types.float64, bool: types.boolean,
-}  # fmt: skip
-
-
 class _Context:
     """What Numba's intrinsics ask of a context."""
 
@@ -338,7 +328,9 @@ class Expressions:
         return self.builder.inttoptr(place, type_of(kind).as_pointer()), kind
 
     def place(self, node: ast.expr) -> tuple[Any, Any]:
-        """Return a pointer to a field of a struct, or to an element of memory, and its type."""
+        """Return a pointer to a variable, to a field of a struct, or to an element of memory, and its type."""
+        if isinstance(node, ast.Name):
+            return self.places[node.id]
         if isinstance(node, ast.Attribute):
             return self.field(self.number(node.value), node.attr)
         assert isinstance(node, ast.Subscript)

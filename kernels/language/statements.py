@@ -103,12 +103,8 @@ class FunctionBody(Expressions):
     def on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
         """Change a variable, an element or a field."""
         change = self.number(node.value)
-        sign = type(node.op).__name__
-        if isinstance(node.target, ast.Name):
-            self.store(node.target.id, self.numbers.binary(sign, self.number(node.target), change))
-            return
         place, kind = self.place(node.target)
-        value = self.numbers.binary(sign, Number(self.builder.load(place), kind), change)
+        value = self.numbers.binary(type(node.op).__name__, Number(self.builder.load(place), kind), change)
         self.builder.store(self.numbers.cast(value, kind).node, place)
 
     def on_Return(self, node: ast.Return) -> None:  # noqa: N802
@@ -178,10 +174,7 @@ class FunctionBody(Expressions):
         function = ir.Function(self.builder.module, kind, f"{self.function.name}.{node.lineno}")
         function.linkage = "internal"
         function.attributes.add("noinline")
-        if self.names.get("NOALIAS"):
-            for argument in function.args:
-                if argument.type.is_pointer:
-                    argument.add_attribute("noalias")
+        _mark_noalias(function, self.names)
         body = FunctionBody(self.module, function, self.names)
         body.begin(passed, [self.places[name][1] for name in passed])
         body.loop(node)
@@ -282,10 +275,7 @@ class Module:
         name = f"{source.name}.{native.__name__}.{len(self._made)}.{len(self.ir.globals)}"
         function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), parameter_types), name)
         function.linkage = "internal"
-        if source.names.get("NOALIAS"):
-            for argument in function.args:
-                if argument.type.is_pointer:
-                    argument.add_attribute("noalias")
+        _mark_noalias(function, source.names)
         tree = source.tree(native.__name__)
         loops = any(isinstance(node, ast.For) for node in statements_in(tree.body))
         if loops or hasattr(native, "kept_apart"):
@@ -322,6 +312,13 @@ class Module:
             builder.ret(Arithmetic(builder).cast(Number(value, number), result).node)
         if native.signature.from_python:
             _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
+
+
+def _mark_noalias(function: ir.Function, names: dict[str, Any]) -> None:
+    """Tell LLVM that what a function's pointers lead to does not overlap, where the source says so."""
+    for argument in function.args if names.get("NOALIAS") else ():
+        if argument.type.is_pointer:
+            argument.add_attribute("noalias")
 
 
 def _declared(native: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:

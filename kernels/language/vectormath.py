@@ -98,13 +98,13 @@ def _logistic(x: LaneValue) -> LaneValue:
 
 
 def _sinh(x: LaneValue) -> LaneValue:
-    """Return (e**x - e**-x) / 2: a sum of _sinh and _cosh of n ln 2, which are powers of two, and of those of r."""
+    """Return (e**x - e**-x) / 2: a sum of sinh and cosh of n ln 2, which are powers of two, and of those of r."""
     fits, a = FITS[x.form.name], abs(x)
     bounded = a.at_most(_HIGHEST[x.form.name])
     n, word = bounded.nearest(LOG2E)
     r = bounded - n * LN2[x.form.name][0] - n * LN2[x.form.name][1]
     up, down = word.power_of_two(at=0.25), word.power_of_two(at=0.25, turned=True)
-    low, high = up.minus(down), up.plus(down)  # a half of _sinh and _cosh: the _whole would overflow
+    low, high = up.minus(down), up.plus(down)  # a half of sinh and cosh: the whole would overflow
     square = r * r
     odd = square * r * square.polynomial(fits["SINH"])  # sinh(r) less r
     even = square * square.polynomial(fits["COSH"])  # cosh(r) less 1
@@ -115,7 +115,7 @@ def _sinh(x: LaneValue) -> LaneValue:
 def _cosh(x: LaneValue) -> LaneValue:
     """Return (e**x + e**-x) / 2."""
     word, r, rest = reduced(abs(x).at_most(_HIGHEST[x.form.name]))
-    e = (1.0 + (less_one(r) + rest)) * word.power_of_two(at=0.25)  # a quarter: the _whole would overflow
+    e = (1.0 + (less_one(r) + rest)) * word.power_of_two(at=0.25)  # a quarter: the whole would overflow
     return 2.0 * (e + 0.0625 / e)
 
 
@@ -131,7 +131,7 @@ def _tanh(x: LaneValue) -> LaneValue:
     return (a >= _HALFWAY).select(1.0 - 2.0 / (1.0 + e), near).signed(x.sign)  # near, nan stays
 
 
-# The error function and its complement: a series up to 1/2, _beyond it exp(-a*a) times a slow function of a.
+# The error function and its complement: a series up to 1/2, beyond it exp(-a*a) times a slow function of a.
 
 _HALF = 0.5
 _FAR = {"double": 28.0, "single": 10.5}
@@ -152,18 +152,18 @@ def _complement(a: LaneValue) -> LaneValue:
     r = start.minus(rest)
     r_low = start.minus(r).minus(rest)
     series = r * r * r.polynomial(FITS[name]["EXP"]) + r_low
-    _power, power_low = fast_two_sum(r.constant(1.0), r)
-    _power, more = fast_two_sum(_power, series)
+    power, power_low = fast_two_sum(r.constant(1.0), r)
+    power, more = fast_two_sum(power, series)
     power_low = power_low + more
     t = (a - _POLE) / (a + _POLE)
     first, *others = FITS[name]["ERFC"]
     slow, slow_low = fast_two_sum(t.constant(first), t * t.polynomial(others))
     below, below_low = two_sum(2.0 * a, a.constant(1.0))
-    above, above_low = two_product(_power, slow)
+    above, above_low = two_product(power, slow)
     inverse = 1.0 / below
     quotient = above.times(inverse)
     back, back_low = two_product(quotient, below)
-    rest = above.minus(back).minus(back_low) + above_low + (power_low * slow + slow_low * _power) - quotient * below_low
+    rest = above.minus(back).minus(back_low) + above_low + (power_low * slow + slow_low * power) - quotient * below_low
     return (quotient + rest * inverse).scaled(word)
 
 
@@ -255,7 +255,7 @@ def _log1p(x: LaneValue) -> LaneValue:
 
 
 def _long_log(x: LaneValue) -> tuple[LaneValue, LaneValue]:
-    """Return _log of a positive double as a sum of two, to 2**-64 of it."""
+    """Return the logarithm of a positive double as a sum of two, to 2**-64 of it."""
     k, m = _any(x)
     f, d = m.minus(1.0), m.plus(1.0)
     inverse = 1.0 / d
@@ -302,17 +302,17 @@ def _power(x: LaneValue, y: LaneValue) -> LaneValue:
     result = (_double_power if x.form.is_double else _single_power)(a, y.within(2.0**65))
     ends = a.equals(0.0) | a.equals(math.inf)
     result = ends.select(((y > 0.0) ^ a.equals(0.0)).select(math.inf, x.constant(0.0)), result)
-    _whole = y.call("llvm.trunc").equals(y)
+    is_whole = y.call("llvm.trunc").equals(y)
     half = 0.5 * y
-    odd = _whole & ~half.call("llvm.trunc").equals(half)
+    odd = is_whole & ~half.call("llvm.trunc").equals(half)
     result = odd.select(result.signed(x.sign), result)
-    result = ((x < 0.0) & (a < math.inf) & ~_whole).select(math.nan, result)
+    result = ((x < 0.0) & (a < math.inf) & ~is_whole).select(math.nan, result)
     result = x.unordered(y).select(math.nan, result)
     return (y.equals(0.0) | x.equals(1.0)).select(1.0, result)
 
 
 def _whole(x: LaneValue, n: LaneValue) -> LaneValue:
-    """Return x**n for a _whole n up to 4, the same for all elements: products, as in kernels/rules/op.py."""
+    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/rules/op.py."""
     square = x.times(x)
     odd = (n.equals(1.0) | n.equals(3.0)).select(x, 1.0)
     even = (n.equals(2.0) | n.equals(3.0)).select(square, 1.0)

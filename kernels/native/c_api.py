@@ -12,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
+from kernels.foundation.specs import word_at
 from kernels.language import jit
 from kernels.language.jit import API, FASTCALL, Method, intrinsic, types
 from kernels.language.llvm_values import Array, Int32, Struct
@@ -244,17 +245,17 @@ def agrees() -> bool:
     """Check on known arrays, whose memory is ``readable``, that fields and functions are where native code has them."""
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     start = id(probe)
-    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (ArrayObject.shape, ArrayObject.strides))
+    shape, strides = word_at(start + ArrayObject.shape), word_at(start + ArrayObject.strides)
     fields = [
         ctypes.c_int.from_address(start + ArrayObject.ndim).value == probe.ndim,
-        [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2)] == [*probe.shape],
-        [ctypes.c_int64.from_address(strides + 8 * i).value for i in range(2)] == [*probe.strides],
-        ctypes.c_int64.from_address(start + ArrayObject.dtype).value == id(probe.dtype),
-        ctypes.c_int64.from_address(start + ArrayObject.base).value == id(probe.base),
+        [word_at(shape + 8 * i) for i in range(2)] == [*probe.shape],
+        [word_at(strides + 8 * i) for i in range(2)] == [*probe.strides],
+        word_at(start + ArrayObject.dtype) == id(probe.dtype),
+        word_at(start + ArrayObject.base) == id(probe.base),
         ctypes.c_int.from_address(start + ArrayObject.flags).value & A_SIMPLE == A_SIMPLE,
         ctypes.c_int.from_address(id(turned := probe.T) + ArrayObject.flags).value & A_SIMPLE != A_SIMPLE,
         ctypes.c_double.from_address(id(number := np.float64(2.5)) + HEADER).value == number,
-        ctypes.c_int64.from_address(id(whole := np.int64(-3)) + HEADER).value == whole,
+        word_at(id(whole := np.int64(-3)) + HEADER) == whole,
     ]
     if not all(fields):
         return False

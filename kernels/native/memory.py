@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils
 
+from kernels.foundation.specs import word_at
 from kernels.foundation.tables import Lock
 from kernels.language.expressions import type_of
 from kernels.language.jit import intrinsic, named_intrinsic, types
@@ -209,29 +210,25 @@ def readable() -> bool:
     return _objects_agree()
 
 
-def _word(address: int) -> int:
-    return ctypes.c_int64.from_address(address).value
-
-
 def _objects_agree() -> bool:
     items: list[Any] = [None, 2.5]
-    start, part, array = _word(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
+    start, part, array = word_at(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
     fields = part.start, part.stop, part.step
-    count, held, pair = _word(id(array)), [array, array], (1.5, 2.5)
+    count, held, pair = word_at(id(array)), [array, array], (1.5, 2.5)
     return (
-        _word(id(items) + HEADER) == len(items)
-        and [_word(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
-        and [_word(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
-        and _word(id(pair) + HEADER) == len(pair)
-        and [_word(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
-        and _word(id(array)) - count == len(held)
-        and _word(id(array) + HEADER) == address_of(array)
+        word_at(id(items) + HEADER) == len(items)
+        and [word_at(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
+        and [word_at(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
+        and word_at(id(pair) + HEADER) == len(pair)
+        and [word_at(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
+        and word_at(id(array)) - count == len(held)
+        and word_at(id(array) + HEADER) == address_of(array)
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
         and ctypes.c_float.from_address(id(single := np.float32(1.25)) + HEADER).value == single
-        and _word(id(array) + 8) == id(np.ndarray)
+        and word_at(id(array) + 8) == id(np.ndarray)
         and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim
-        and _word(_word(id(array) + 32)) == array.size
-        and _word(id(array) + 56) == id(array.dtype)
+        and word_at(word_at(id(array) + 32)) == array.size
+        and word_at(id(array) + 56) == id(array.dtype)
         and ctypes.c_int32.from_address(id(array.dtype) + 28).value == array.dtype.num
     )
 
@@ -296,6 +293,12 @@ def put(address: int, at: int, value: int) -> None:
     ctypes.c_int64.from_address(address + 8 * at).value = value
 
 
+def fill(struct: StructType, address: int, /, **fields: int) -> None:
+    """Set fields of the struct at an address."""
+    for field, value in fields.items():
+        ctypes.c_int64.from_address(address + struct.byte_of(field)).value = value
+
+
 def row(struct: StructType, /, **fields: int) -> list[int]:
     """Return the words of a struct whose other fields are 0."""
     words = [0] * struct.SIZE
@@ -311,37 +314,26 @@ class Registry:
         self.address = zeros(RegistryTable.SIZE)
         self.room, self.count = 0, 0
         self.free: list[int] = []
-        self.objects: list[Any] = []
         self.living: dict[int, ref[Any]] = {}
-        for at, value in (
-            (RegistryTable.none, None),
-            (RegistryTable.int_type, int),
-            (RegistryTable.numpy_int, np.int64),
-            (RegistryTable.float_type, float),
-            (RegistryTable.array_type, np.ndarray),
-            (RegistryTable.type_error, TypeError),
-            (RegistryTable.attribute_error, AttributeError),
-            (RegistryTable.double, np.dtype(np.float64)),
-            (RegistryTable.single, np.dtype(np.float32)),
-            (RegistryTable.longs, np.dtype(np.int64)),
-            (RegistryTable.bools, np.dtype(np.bool_)),
-            (RegistryTable.false, False),
-            (RegistryTable.not_implemented, NotImplemented),
-            (RegistryTable.slice_type, slice),
-            (RegistryTable.tuple_type, tuple),
-            (RegistryTable.ellipsis, Ellipsis),
-            (RegistryTable.true, True),
-            (RegistryTable.list_type, list),
-            (RegistryTable.zero, 0),
-        ):
-            put(self.address, at, id(value))
-            self.objects.append(value)
-        self.calls = zeros(CallEntry.SIZE * WAYS * SETS)
-        put(self.address, RegistryTable.calls, self.calls)
-        self.missed = zeros(2 * MOST_OPERATIONS)
-        put(self.address, RegistryTable.missed, self.missed)
+        self.calls, self.missed = zeros(CallEntry.SIZE * WAYS * SETS), zeros(2 * MOST_OPERATIONS)
         self.tapes = zeros(MOST_TAPES)
-        put(self.address, RegistryTable.tapes, self.tapes)
+        self.set(calls=self.calls, missed=self.missed, tapes=self.tapes)
+        self.set_objects(
+            none=None, int_type=int, numpy_int=np.int64, float_type=float, array_type=np.ndarray, zero=0,
+            type_error=TypeError, attribute_error=AttributeError, double=np.dtype(np.float64), false=False, true=True,
+            single=np.dtype(np.float32), longs=np.dtype(np.int64), bools=np.dtype(np.bool_), list_type=list,
+            not_implemented=NotImplemented, slice_type=slice, tuple_type=tuple, ellipsis=Ellipsis,
+        )  # fmt: skip
+
+    def set(self, **words: int) -> None:
+        """Set words that all native code shares, by their names in RegistryTable."""
+        fill(RegistryTable, self.address, **words)
+
+    def set_objects(self, **objects: Any) -> None:
+        """The same of objects, which live as long as the process."""
+        for value in objects.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        self.set(**{name: id(value) for name, value in objects.items()})
 
     def enter(self, form: Any, block: int) -> int:
         """Return the number of a form with this block; it is given back when the form is gone."""
@@ -357,8 +349,8 @@ class Registry:
                     if self.room:
                         ctypes.memmove(forms, self.forms, 8 * self.room)
                     self.forms, self.room = forms, room
-                    put(self.address, RegistryTable.forms, forms)
-                put(self.address, RegistryTable.form_count, self.count)
+                    self.set(forms=forms)
+                self.set(form_count=self.count)
             put(self.forms, number, block)
         self.living[number] = ref(form, partial(self._leave, number))
         return number

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.native.c_api import (
-    DOUBLES,
-    UNHELD,
-    ArrayObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyErr_SetNone,
-    PyFloat_AsDouble,
-    PyLong_AsLongLong,
-    PyObject_GC_Track,
-    PyObject_Init,
-    PyType_GenericAlloc,
-    PyType_IsSubtype,
-    TensorObject,
-    call_visit,
-    new_array,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, TensorObject, call_visit, new_array
 from kernels.native.memory import HEADER, call_at, call_loop, load_f8, load_i8, store_f4, store_f8, store_i8, word
-from kernels.native.structs import MOST_OPERANDS, NEST4, NEST_INT, NUMBER_FORM, CallEntry, CallOperand, RegistryTable
+from kernels.native.structs import CallEntry, CallOperand, RegistryTable
 
 
 def kind_of(x):
@@ -31,13 +14,14 @@ def kind_of(x):
 
 def owned(x):
     """A new reference to an object."""
-    Py_IncRef(x)
+    c_api.Py_IncRef(x)
     return x
 
 
 def dropped(value):
     """Release a value, if there is one; return 0."""
-    Py_DecRef(value)
+    if value != 0:  # which the compiler then takes for rare
+        c_api.Py_DecRef(value)
     return 0
 
 
@@ -47,19 +31,19 @@ def none(registry: RegistryTable):
 
 def wrong(registry: RegistryTable):
     """Raise TypeError, unless something has been raised."""
-    if PyErr_Occurred() == 0:
-        PyErr_SetNone(registry.type_error)
+    if c_api.PyErr_Occurred() == 0:
+        c_api.PyErr_SetNone(registry.type_error)
     return 0
 
 
 def integer_of(registry: RegistryTable, x):
     """The value of an integer; -1 for anything else."""
-    return PyLong_AsLongLong(x) if kind_of(x) == registry.int_type else -1
+    return c_api.PyLong_AsLongLong(x) if kind_of(x) == registry.int_type else -1
 
 
 def is_array(registry: RegistryTable, x):
     kind = kind_of(x)
-    return kind == registry.array_type or PyType_IsSubtype(kind, registry.array_type) != 0
+    return kind == registry.array_type or c_api.PyType_IsSubtype(kind, registry.array_type) != 0
 
 
 def elements(shape, count):
@@ -82,12 +66,12 @@ def new_tensor(registry: RegistryTable):
     """A new empty tensor, perhaps in a dead one's memory; 0 with an exception. May run any Python code."""
     tensor = TensorObject(registry.spare)
     if tensor == 0:
-        return PyType_GenericAlloc(registry.tensor_type, 0)
+        return c_api.PyType_GenericAlloc(registry.tensor_type, 0)
     registry.spare = tensor.value
     registry.spares -= 1
     tensor.value = 0
-    PyObject_Init(tensor, registry.tensor_type)
-    PyObject_GC_Track(tensor)
+    c_api.PyObject_Init(tensor, registry.tensor_type)
+    c_api.PyObject_GC_Track(tensor)
     return tensor
 
 
@@ -95,7 +79,7 @@ def is_double(registry: RegistryTable, x: ArrayObject):
     """Whether an object is a double: a float, or an array of float64 of one element."""
     if kind_of(x) == registry.float_type:
         return True
-    if not is_array(registry, x) or x.dtype.number != DOUBLES:
+    if not is_array(registry, x) or x.dtype.number != c_api.DOUBLES:
         return False
     axis = 0
     while axis < x.ndim and x.shape[axis] == 1:
@@ -125,7 +109,7 @@ def drop_all(first, last):
         held = load_i8(at)
         if held != 0:
             store_i8(at, 0)
-            Py_DecRef(held)
+            c_api.Py_DecRef(held)
 
 
 LARGEST_INT = 9007199254740992.0
@@ -136,13 +120,13 @@ INFINITY = float("inf")
 
 def read_number(x, is_int, out: CallOperand):
     """Read a Python number; 0 for other objects, and for an int beyond the range of doubles."""
-    number = PyFloat_AsDouble(x)
-    if number == -1.0 and PyErr_Occurred() != 0:
-        PyErr_Clear()  # an int beyond all doubles
+    number = c_api.PyFloat_AsDouble(x)
+    if number == -1.0 and c_api.PyErr_Occurred() != 0:
+        c_api.PyErr_Clear()  # an int beyond all doubles
         return 0
     if is_int and not abs(number) <= LARGEST_INT:
         return 0
-    out.form = NUMBER_FORM
+    out.form = structs.NUMBER_FORM
     out.slot = 0
     out.place = out + CallOperand.double
     out.object = 0
@@ -165,7 +149,7 @@ def read(registry: RegistryTable, x: TensorObject, out: CallOperand):
             return 0
         place = value.data
     out.form = x.form
-    out.slot = slot & ~UNHELD if slot > 0 else slot
+    out.slot = slot & ~c_api.UNHELD if slot > 0 else slot
     out.place = place
     out.object = value
     return 1
@@ -173,7 +157,7 @@ def read(registry: RegistryTable, x: TensorObject, out: CallOperand):
 
 def read_all(registry, args, count, operands):
     """Read ``count`` operands, of which there are as many as MOST_OPERANDS at least; 0 where Python has to do it."""
-    for i in range(max(count, MOST_OPERANDS)):
+    for i in range(max(count, structs.MOST_OPERANDS)):
         out = CallOperand(operands + CallOperand.SIZE * i)
         if i < count:
             if read(registry, word(args, i), out) == 0:
@@ -195,7 +179,7 @@ def wanted(operands: CallOperand):
 
 def numbers_to_float32(operands):
     """Write numbers among the operands as float32 too; 0 if one overflows."""
-    for i in range(MOST_OPERANDS):
+    for i in range(structs.MOST_OPERANDS):
         at = CallOperand(operands + CallOperand.SIZE * i)
         if at.object == 0:
             number = load_f8(at + CallOperand.double)
@@ -208,7 +192,7 @@ def numbers_to_float32(operands):
 
 def numbers_to_int(entry: CallEntry, operands):
     """Write ints among the operands as integers too; 0 for a float, and for an int out of the dtype's range."""
-    for i in range(MOST_OPERANDS):
+    for i in range(structs.MOST_OPERANDS):
         at = CallOperand(operands + CallOperand.SIZE * i)
         if at.object == 0:
             number = int(load_f8(at + CallOperand.double))
@@ -221,9 +205,9 @@ def numbers_to_int(entry: CallEntry, operands):
 
 def converted(entry: CallEntry, operands):
     """Write numbers among the operands as the nest of a call reads them; 0 where one is out of range."""
-    if entry.kind == NEST4:
+    if entry.kind == structs.NEST4:
         return numbers_to_float32(operands)
-    return numbers_to_int(entry, operands) if entry.kind == NEST_INT else 1
+    return numbers_to_int(entry, operands) if entry.kind == structs.NEST_INT else 1
 
 
 def nest(layout, pointers, count, loop, data):

@@ -15,37 +15,29 @@ from typing import Any, NoReturn
 import numpy as np
 from llvmlite import binding
 
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Spec, word_at
 from kernels.language import jit
 from kernels.language.llvm_values import Void, Word
 from kernels.native import c_api, structs
-from kernels.native.c_api import (
-    NATIVE,
-    Py_DecRef,
-    PyErr_BadArgument,
-    PyErr_Fetch,
-    PyErr_Restore,
-    PyObject_Vectorcall,
-    new_array,
-)
+from kernels.native.c_api import new_array
 from kernels.native.memory import (
     REGISTRY,
     allocate,
     call_two,
     copy_bytes,
+    fill,
     get_handler,
     load_i8,
     madvise,
     module_words,
     pointer_b1,
-    put,
     release,
     set_bytes,
     set_handler,
     store_i8,
     swap,
 )
-from kernels.native.structs import GuardedBlock, PoolBlock, PoolWords, RegistryTable
+from kernels.native.structs import GuardedBlock, PoolBlock, PoolWords
 from kernels.native.threads import called
 
 # Blocks of memory kept for reuse: freed large ones go to lists by size; the oldest is freed when there are too many.
@@ -249,11 +241,11 @@ def set_again(handler):
     """Set NumPy's data handler, keeping an exception that may be set; 0 if that fails."""
     pool = PoolWords(words())
     errors = allocate(24)
-    PyErr_Fetch(errors, errors + 8, errors + 16)
+    c_api.PyErr_Fetch(errors, errors + 8, errors + 16)
     replaced = set_handler(pool.set_handler, handler)
     if replaced != 0:
-        Py_DecRef(replaced)
-        PyErr_Restore(load_i8(errors), load_i8(errors + 8), load_i8(errors + 16))
+        c_api.Py_DecRef(replaced)
+        c_api.PyErr_Restore(load_i8(errors), load_i8(errors + 8), load_i8(errors + 16))
     release(errors)
     return replaced
 
@@ -265,13 +257,13 @@ def begin():
     if before == 0:
         return 0
     if before != pool.default_handler:
-        Py_DecRef(before)
+        c_api.Py_DecRef(before)
         return -1
     replaced = set_handler(pool.set_handler, pool.handler)
     if replaced == 0:
-        Py_DecRef(before)
+        c_api.Py_DecRef(before)
         return 0
-    Py_DecRef(replaced)
+    c_api.Py_DecRef(replaced)
     return before
 
 
@@ -279,19 +271,19 @@ def end(before, result):
     """Set NumPy's own handler again, whatever happened; return the result, 0 with an exception."""
     if before > 0:
         if set_again(before) == 0:
-            Py_DecRef(result)
+            c_api.Py_DecRef(result)
             result = 0
-        Py_DecRef(before)
+        c_api.Py_DecRef(before)
     return result
 
 
 def call_pooled(module: Word, args: Word, count: Word, names: Word) -> Word:
     """Python's ``call(function, ...)``: call a function while NumPy allocates arrays in the pool."""
     if count == 0:
-        PyErr_BadArgument()
+        c_api.PyErr_BadArgument()
         return 0
     before = begin()
-    return end(before, PyObject_Vectorcall(load_i8(args), args + 8, count - 1, names)) if before != 0 else 0
+    return end(before, c_api.PyObject_Vectorcall(load_i8(args), args + 8, count - 1, names)) if before != 0 else 0
 
 
 def array(kind: Word, ndim: Word, shape: Word, dtype: Word) -> Word:
@@ -423,7 +415,7 @@ def raw_realloc(block: Word, size: Word) -> Word:
 # at when a block is given back, when it grows and before each sweep; what is written into a kept block is found when it
 # is used again. A block that is being given back cannot raise: the process ends with a message.
 
-DEBUG = NATIVE and bool(os.environ.get("TAPE_DEBUG"))
+DEBUG = c_api.NATIVE and bool(os.environ.get("TAPE_DEBUG"))
 """Whether memory is guarded, and tapes are checked before they are swept (kernels/sweeps/debug_checks.py)."""
 _WRONG = {
     structs.WRITTEN_BEFORE: "has been written before its beginning",
@@ -454,7 +446,7 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 
 def _sentence(block: int, wrong: int) -> str:
-    size = ctypes.c_int64.from_address(block - structs.GUARD + GuardedBlock.size).value
+    size = word_at(block - structs.GUARD + GuardedBlock.size)
     noun = "memory" if wrong == structs.WRITTEN_AFTER else f"a block of {size} bytes"
     return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
@@ -522,7 +514,7 @@ class _Handler(ctypes.Structure):
 @functools.cache
 def linked() -> Any:
     """Return the native pool, made and known to native code from the first call on; None where sweeps use C's heap."""
-    pool = jit.load_module("native.pool") if NATIVE else None
+    pool = jit.load_module("native.pool") if c_api.NATIVE else None
     for name, function, fallback in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
         address = binding.address_of_symbol(fallback) if pool is None else getattr(pool, function).address
         binding.add_symbol(name, address)
@@ -562,13 +554,13 @@ def _native_call() -> Any:
     pool = linked()
     if pool is None:
         return lambda function, *args, **kwargs: function(*args, **kwargs)
-    words, table = _words(pool), c_api.table()
-    words[PoolWords.set_handler] = table[c_api.SET_HANDLER]
-    words[PoolWords.get_handler] = table[c_api.GET_HANDLER]
-    words[PoolWords.default_handler] = ctypes.c_int64.from_address(table[c_api.DEFAULT_HANDLER]).value
-    words[PoolWords.new_array] = table[c_api.NEW]
-    words[PoolWords.handler] = id(_capsule(pool))
-    put(REGISTRY.address, RegistryTable.pooled, pool.array.address)
+    table = c_api.table()
+    fill(
+        PoolWords, called(pool.words), handler=id(_capsule(pool)), new_array=table[c_api.NEW],
+        set_handler=table[c_api.SET_HANDLER], get_handler=table[c_api.GET_HANDLER],
+        default_handler=word_at(table[c_api.DEFAULT_HANDLER]),
+    )  # fmt: skip
+    REGISTRY.set(pooled=pool.array.address)
     return jit.bound("native.pool", "call_pooled", None, _KEYWORDS)
 
 

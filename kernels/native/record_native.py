@@ -3,32 +3,8 @@
 from __future__ import annotations
 
 from kernels.language.llvm_values import Void, Word
-from kernels.native import structs
-from kernels.native.c_api import (
-    STALE,
-    UNHELD,
-    ArrayObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_NoMemory,
-    PyErr_Occurred,
-    PyFloat_AsDouble,
-    PyFloat_FromDouble,
-    PyList_Append,
-    PyList_New,
-    PyList_Size,
-    PyLong_AsLongLong,
-    PyLong_FromLongLong,
-    PyMem_RawFree,
-    PyObject_CallNoArgs,
-    PyObject_Free,
-    PyTuple_GetItem,
-    PyTuple_New,
-    PyTuple_SetItem,
-    PyTuple_Size,
-    PyType_IsSubtype,
-    TensorObject,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, bits_of, double_of, load_i8, store_i8, word
 from kernels.native.objects_native import (
     block_of,
@@ -53,8 +29,8 @@ def operand_word(registry: RegistryTable, x):
     if x == registry.none:
         return 0
     if kind_of(x) == registry.int_type:
-        slot = PyLong_AsLongLong(x)
-        if slot < 0 and PyErr_Occurred() == 0:
+        slot = c_api.PyLong_AsLongLong(x)
+        if slot < 0 and c_api.PyErr_Occurred() == 0:
             wrong(registry)
         return max(slot, -1)
     return -x
@@ -63,7 +39,7 @@ def operand_word(registry: RegistryTable, x):
 def fits(registry: RegistryTable, x, kind):
     """Whether an object can be saved as this kind of word."""
     if kind == structs.NUMBER:
-        return kind_of(x) == registry.int_type and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
+        return kind_of(x) == registry.int_type and (c_api.PyLong_AsLongLong(x) != -1 or c_api.PyErr_Occurred() == 0)
     if kind == structs.DOUBLE:
         return is_double(registry, x)
     return kind == structs.OBJECT or is_array(registry, x)
@@ -72,9 +48,9 @@ def fits(registry: RegistryTable, x, kind):
 def saved_word(registry, x: ArrayObject, kind):
     """The word of a saved value, with a new reference to an array or object."""
     if kind == structs.NUMBER:
-        return PyLong_AsLongLong(x)
+        return c_api.PyLong_AsLongLong(x)
     if kind == structs.DOUBLE:
-        return load_i8(x.data) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
+        return load_i8(x.data) if is_array(registry, x) else bits_of(c_api.PyFloat_AsDouble(x))
     return owned(x)
 
 
@@ -83,7 +59,7 @@ def saves(registry, block: FormBlock, saved):
     kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
     misfits = 0
     for j in range(block.saved):
-        if misfits == 0 and not fits(registry, PyTuple_GetItem(saved, j), word(kinds, j)):
+        if misfits == 0 and not fits(registry, c_api.PyTuple_GetItem(saved, j), word(kinds, j)):
             misfits += 1
     return misfits == 0
 
@@ -99,17 +75,17 @@ def write(t: TapeHeader, block: FormBlock, code, operands, saved):
     registry, inputs = t.registry, block.inputs
     at = t.words + 8 * t.size
     for i in range(inputs):
-        operand = operand_word(registry, PyTuple_GetItem(operands, i))
-        if operand == -1 and PyErr_Occurred() != 0:
+        operand = operand_word(registry, c_api.PyTuple_GetItem(operands, i))
+        if operand == -1 and c_api.PyErr_Occurred() != 0:
             return 0
         store_i8(at + 8 * (1 + i), operand)
     kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs)
     for j in range(block.saved):
-        store_i8(at + 8 * (1 + inputs + j), saved_word(registry, PyTuple_GetItem(saved, j), word(kinds, j)))
+        store_i8(at + 8 * (1 + inputs + j), saved_word(registry, c_api.PyTuple_GetItem(saved, j), word(kinds, j)))
     store_i8(at + 8 * (block.entries - 1), code)
     for i in range(inputs):
         keep(t, at + 8 * (1 + i), load_i8(at + 8 * (1 + i)))
-    Py_IncRef(block.form)
+    c_api.Py_IncRef(block.form)
     if block.kind == structs.CLEARS or block.kind == structs.ADDS:
         count_write(t, load_i8(at + 8))
     return 1
@@ -119,28 +95,28 @@ def exchange(registry, x: TensorObject, slot):
     """Give a tensor another slot, which is already counted, or leaf, already owned; then release the old one."""
     before = x.slot
     x.slot = slot
-    if before > 0 and before & UNHELD == 0:
+    if before > 0 and before & c_api.UNHELD == 0:
         let_go(registry, before)
-    if before < STALE:
-        Py_DecRef(-before)
+    if before < c_api.STALE:
+        c_api.Py_DecRef(-before)
 
 
 def give_slot(registry, x: TensorObject, slot, form):
     """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
     old = x.form
-    Py_IncRef(form)
+    c_api.Py_IncRef(form)
     x.form = form
     exchange(registry, x, slot)
-    Py_DecRef(old)
+    c_api.Py_DecRef(old)
 
 
 def outdate(registry: RegistryTable, view: TensorObject):
     """Make a view with a slot, whose gradient no tape retains, stale: its base has a new version."""
     kind = kind_of(view)
-    Py_IncRef(registry.stale_type)
+    c_api.Py_IncRef(registry.stale_type)
     view.type = registry.stale_type
-    exchange(registry, view, STALE)
-    Py_DecRef(kind)
+    exchange(registry, view, c_api.STALE)
+    c_api.Py_DecRef(kind)
 
 
 def make_room(t: TapeHeader, count):
@@ -148,14 +124,14 @@ def make_room(t: TapeHeader, count):
     if t.size + count > t.room and 2 * t.dead >= t.count and t.count > 0:
         call = t.notify
         if call != 0:
-            Py_IncRef(call)
-            result = PyObject_CallNoArgs(call)
-            Py_DecRef(call)
+            c_api.Py_IncRef(call)
+            result = c_api.PyObject_CallNoArgs(call)
+            c_api.Py_DecRef(call)
             if result == 0:
                 return 0
-            Py_DecRef(result)
+            c_api.Py_DecRef(result)
     if reserve(t, count) == 0:
-        PyErr_NoMemory()
+        c_api.PyErr_NoMemory()
         return 0
     return 1
 
@@ -164,12 +140,12 @@ def record(self: Word, args: Word, count: Word) -> Word:
     """``record(result, code, operands, saved)``: append an instruction; the tensor gets its slot and its form."""
     t = TapeHeader(self + HEADER)
     registry = t.registry
-    if count != 4 or PyType_IsSubtype(kind_of(word(args, 0)), registry.tensor_type) == 0:
+    if count != 4 or c_api.PyType_IsSubtype(kind_of(word(args, 0)), registry.tensor_type) == 0:
         return wrong(registry)
     result, operands, saved = word(args, 0), word(args, 2), word(args, 3)
     code = integer_of(registry, word(args, 1))
     block = FormBlock(block_of(registry, code))
-    if block == 0 or PyTuple_Size(operands) != block.inputs or PyTuple_Size(saved) != block.saved:
+    if block == 0 or c_api.PyTuple_Size(operands) != block.inputs or c_api.PyTuple_Size(saved) != block.saved:
         return wrong(registry)
     if not saves(registry, block, saved):
         return wrong(registry)
@@ -183,25 +159,25 @@ def operand_object(registry, operand):
     if operand == 0:
         return none(registry)
     if operand > 0:
-        return PyLong_FromLongLong(operand)
+        return c_api.PyLong_FromLongLong(operand)
     return owned(-operand)
 
 
 def saved_object(number, kind):
     if kind == structs.NUMBER:
-        return PyLong_FromLongLong(number)
+        return c_api.PyLong_FromLongLong(number)
     if kind == structs.DOUBLE:
-        return PyFloat_FromDouble(double_of(number))
+        return c_api.PyFloat_FromDouble(double_of(number))
     return owned(number)
 
 
 def saved_of(t: TapeHeader, start, block: FormBlock):
     """The saved values of an instruction as a tuple; 0 with an exception."""
     inputs, count = block.inputs, block.saved
-    kinds, saved = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs), PyTuple_New(count)
+    kinds, saved = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs), c_api.PyTuple_New(count)
     for j in range(count):
         if saved != 0:
-            PyTuple_SetItem(saved, j, saved_object(t.words[start + 1 + inputs + j], word(kinds, j)))
+            c_api.PyTuple_SetItem(saved, j, saved_object(t.words[start + 1 + inputs + j], word(kinds, j)))
     return saved
 
 
@@ -229,20 +205,20 @@ def at(self: Word, args: Word, count: Word) -> Word:
         return 0
     block = block_at(t, last)
     start = last + 1 - block.entries
-    parts = PyTuple_New(6)
+    parts = c_api.PyTuple_New(6)
     if parts != 0:
-        Py_IncRef(block.form)
-        PyTuple_SetItem(parts, 0, PyLong_FromLongLong(start))
-        PyTuple_SetItem(parts, 1, PyLong_FromLongLong(last + 1))
-        PyTuple_SetItem(parts, 2, PyLong_FromLongLong(t.words[start]))
-        operands = PyTuple_New(block.inputs)
+        c_api.Py_IncRef(block.form)
+        c_api.PyTuple_SetItem(parts, 0, c_api.PyLong_FromLongLong(start))
+        c_api.PyTuple_SetItem(parts, 1, c_api.PyLong_FromLongLong(last + 1))
+        c_api.PyTuple_SetItem(parts, 2, c_api.PyLong_FromLongLong(t.words[start]))
+        operands = c_api.PyTuple_New(block.inputs)
         for i in range(block.inputs):
             if operands != 0:
-                PyTuple_SetItem(operands, i, operand_object(t.registry, t.words[start + 1 + i]))
-        PyTuple_SetItem(parts, 3, operands)
-        PyTuple_SetItem(parts, 4, saved_of(t, start, block))
-        PyTuple_SetItem(parts, 5, block.form)
-        if PyErr_Occurred() != 0:
+                c_api.PyTuple_SetItem(operands, i, operand_object(t.registry, t.words[start + 1 + i]))
+        c_api.PyTuple_SetItem(parts, 3, operands)
+        c_api.PyTuple_SetItem(parts, 4, saved_of(t, start, block))
+        c_api.PyTuple_SetItem(parts, 5, block.form)
+        if c_api.PyErr_Occurred() != 0:
             return dropped(parts)
     return parts
 
@@ -276,7 +252,7 @@ def find(self: Word, args: Word, count: Word) -> Word:
     slot = integer_of(t.registry, word(args, 0)) if count > 0 else -1
     if slot < 0:
         return wrong(t.registry)
-    return PyLong_FromLongLong(seek(t, slot))
+    return c_api.PyLong_FromLongLong(seek(t, slot))
 
 
 def kept(self: Word, args: Word, count: Word) -> Word:
@@ -308,39 +284,39 @@ def replace(self: Word, args: Word, count: Word) -> Word:
     if before != word(args, 2) or block == 0 or block.entries != block_at(t, last).entries:
         return none(registry)
     old = block_at(t, last).form
-    Py_IncRef(copy)
-    Py_IncRef(block.form)
+    c_api.Py_IncRef(copy)
+    c_api.Py_IncRef(block.form)
     words[place] = copy
-    words[last] = PyLong_AsLongLong(word(args, 4))
-    Py_DecRef(old)
+    words[last] = c_api.PyLong_AsLongLong(word(args, 4))
+    c_api.Py_DecRef(old)
     return before
 
 
 def gone(count):
-    return PyLong_FromLongLong(count) if count >= 0 else PyErr_NoMemory()
+    return c_api.PyLong_FromLongLong(count) if count >= 0 else c_api.PyErr_NoMemory()
 
 
 def collect(self: Word, args: Word, count: Word) -> Word:
     """``collect(readers)``: drop the instructions whose results nobody can reach, unless the tape has readers."""
     t = TapeHeader(self + HEADER)
-    if count != 1 or PyList_Size(word(args, 0)) < 0:
+    if count != 1 or c_api.PyList_Size(word(args, 0)) < 0:
         return wrong(t.registry)
-    return PyLong_FromLongLong(0) if PyList_Size(word(args, 0)) > 0 else gone(gather(t))
+    return c_api.PyLong_FromLongLong(0) if c_api.PyList_Size(word(args, 0)) > 0 else gone(gather(t))
 
 
 def remove(self: Word, args: Word, count: Word) -> Word:
     """``remove(readers, lasts)``: drop the instructions that end there, ascending, unless there are other readers."""
     t = TapeHeader(self + HEADER)
-    if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
+    if count != 2 or c_api.PyList_Size(word(args, 0)) < 0 or c_api.PyTuple_Size(word(args, 1)) < 0:
         return wrong(t.registry)
     lasts, words, low = word(args, 1), t.words, -1
-    if PyList_Size(word(args, 0)) > 1:
-        return PyLong_FromLongLong(0)
-    for k in range(PyTuple_Size(lasts)):
-        if last_of_argument(t, PyTuple_GetItem(lasts, k)) < 0:
+    if c_api.PyList_Size(word(args, 0)) > 1:
+        return c_api.PyLong_FromLongLong(0)
+    for k in range(c_api.PyTuple_Size(lasts)):
+        if last_of_argument(t, c_api.PyTuple_GetItem(lasts, k)) < 0:
             return 0
-    for k in range(PyTuple_Size(lasts)):
-        last = PyLong_AsLongLong(PyTuple_GetItem(lasts, k))
+    for k in range(c_api.PyTuple_Size(lasts)):
+        last = c_api.PyLong_AsLongLong(c_api.PyTuple_GetItem(lasts, k))
         if low < 0:
             low = last + 1 - block_at(t, last).entries
         if words[last] >= 0:
@@ -354,9 +330,9 @@ def notify(self: Word, args: Word, count: Word) -> Word:
     if count != 1:
         return wrong(t.registry)
     before = t.notify
-    Py_IncRef(word(args, 0))
+    c_api.Py_IncRef(word(args, 0))
     t.notify = word(args, 0)
-    Py_DecRef(before)
+    c_api.Py_DecRef(before)
     return none(t.registry)
 
 
@@ -377,12 +353,12 @@ def dealloc(self: Word) -> Void:
             take_out(t, 0)
         registry.tapes[t.number] = 0
         for k in range(t.chunks):
-            PyMem_RawFree(t.directory[k])
-        PyMem_RawFree(t.directory)
-        PyMem_RawFree(t.words)
-        Py_DecRef(t.notify)
-    PyObject_Free(self)
-    Py_DecRef(kind)
+            c_api.PyMem_RawFree(t.directory[k])
+        c_api.PyMem_RawFree(t.directory)
+        c_api.PyMem_RawFree(t.words)
+        c_api.Py_DecRef(t.notify)
+    c_api.PyObject_Free(self)
+    c_api.Py_DecRef(kind)
 
 
 # A saved array is identified by the slot of its instruction and its index among the saved values: dropping others
@@ -405,11 +381,11 @@ def meets(array: ArrayObject, low, high):
 
 def add_number(items, number):
     """Append an integer to a list; 0 with an exception."""
-    x = PyLong_FromLongLong(number)
+    x = c_api.PyLong_FromLongLong(number)
     if x == 0:
         return 0
-    failed = PyList_Append(items, x)
-    Py_DecRef(x)
+    failed = c_api.PyList_Append(items, x)
+    c_api.Py_DecRef(x)
     return 0 if failed != 0 else 1
 
 
@@ -422,7 +398,7 @@ def saved_array(registry, block: FormBlock, j, x):
 def listed(t: TapeHeader, after, low, high, wants_all):
     """Slots and indices of arrays saved behind a slot, as a list: of those in a range, or of all, with the arrays."""
     registry, words, position = t.registry, t.words, t.size
-    items, done = PyList_New(0), 1
+    items, done = c_api.PyList_New(0), 1
     while items != 0 and position > 0:
         block = block_at(t, position - 1)
         start = position - block.entries
@@ -433,10 +409,10 @@ def listed(t: TapeHeader, after, low, high, wants_all):
         for j in range(block.saved):
             x = words[first + j]
             if saved_array(registry, block, j, x) and (wants_all or meets(x, low, high)):
-                if wants_all and PyList_Append(items, x) != 0:
+                if wants_all and c_api.PyList_Append(items, x) != 0:
                     done = 0
                 done = done and add_number(items, slot) and add_number(items, j)
-    return dropped(items) if done == 0 or PyErr_Occurred() != 0 else items
+    return dropped(items) if done == 0 or c_api.PyErr_Occurred() != 0 else items
 
 
 def arrays(self: Word, args: Word, count: Word) -> Word:
@@ -469,10 +445,10 @@ def placed(self: Word, args: Word, count: Word) -> Word:
     block = FormBlock(block_at(t, last) if last >= 0 else 0)
     if block == 0 or t.words[last + 1 - block.entries] != slot or number >= block.saved:
         return none(registry)
-    place = PyTuple_New(2)
+    place = c_api.PyTuple_New(2)
     if place != 0:
-        PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - block.saved + number))
-        PyTuple_SetItem(place, 1, PyLong_FromLongLong(last))
-        if PyErr_Occurred() != 0:
+        c_api.PyTuple_SetItem(place, 0, c_api.PyLong_FromLongLong(last - block.saved + number))
+        c_api.PyTuple_SetItem(place, 1, c_api.PyLong_FromLongLong(last))
+        if c_api.PyErr_Occurred() != 0:
             return dropped(place)
     return place

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kernels.language.llvm_values import Array, Struct
 
-# Structs of native memory: the tape, the pool of arrays, threads, exchanged arrays, pullbacks.
-
 TAPE_BITS = 44  # A slot is its tape's number shifted by this, plus a count: unique in the process, never used again
 FIRST_ROOM = 1 << 12  # words that a tape begins with
 KEPT_ROOM = 1 << 20
@@ -446,7 +444,7 @@ MOST_RESULTS = 62  # results that have a gradient, a bit each
 
 
 # What a call that has been seen is in memory, and what it is asked with, for Python and for native code.
-
+#
 # Marks added to the number of an operation: how the arguments of a call are read. Those below NUMBERED are part of the
 # operation.
 CONDITION = 1 << 30  # the first operand chooses among the others

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.native.c_api import (
-    ArrayObject,
-    Py_DecRef,
-    Py_IncRef,
-    PyMem_RawCalloc,
-    PyMem_RawFree,
-    PyMem_RawMalloc,
-    PyMem_RawRealloc,
-    tape_registry,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import ArrayObject, tape_registry
 from kernels.native.memory import load_i4, load_i8, store_i4, store_i8, word
-from kernels.native.structs import (
-    ARRAY,
-    CHUNK,
-    CHUNK_BITS,
-    FIRST_ROOM,
-    GONE,
-    HELD,
-    KEPT_ROOM,
-    NEEDED,
-    OBJECT,
-    TAPE_BITS,
-    Chunk,
-    FormBlock,
-    InputBlock,
-    RegistryTable,
-    TapeHeader,
-)
+from kernels.native.structs import Chunk, FormBlock, InputBlock, RegistryTable, TapeHeader
 
 # An instruction is its result's slot, its operands, its saved values and the number of its form: the tape is read from
 # the end. An operand is 0, a slot, or the address of a leaf turned negative.
 
-COUNT = (1 << TAPE_BITS) - 1
+COUNT = (1 << structs.TAPE_BITS) - 1
 
 
 def block_at(t: TapeHeader, last):
@@ -44,18 +20,18 @@ def block_at(t: TapeHeader, last):
 
 def tape_of(registry: RegistryTable, slot):
     """The header of the tape of a slot; 0 if it is gone."""
-    return registry.tapes[slot >> TAPE_BITS]
+    return registry.tapes[slot >> structs.TAPE_BITS]
 
 
 def chunk_of(t: TapeHeader, slot):
     """The chunk that counts who has a slot; 0 if it is gone."""
-    at = ((slot & COUNT) >> CHUNK_BITS) - t.first_chunk
+    at = ((slot & COUNT) >> structs.CHUNK_BITS) - t.first_chunk
     return t.directory[at] if at >= 0 and at < t.chunks else 0
 
 
 def count_of(chunk, slot):
     """Where the count of a slot stands in its chunk."""
-    return chunk + Chunk.SIZE + 4 * (slot & (CHUNK - 1))
+    return chunk + Chunk.SIZE + 4 * (slot & (structs.CHUNK - 1))
 
 
 def hold(registry, slot):
@@ -77,7 +53,7 @@ def let_go(registry, slot):
         count = load_i4(at) - 1
         store_i4(at, count)
         chunk.held -= 1
-        if count & (HELD | GONE) == 0:
+        if count & (structs.HELD | structs.GONE) == 0:
             t.dead += 1
 
 
@@ -85,8 +61,8 @@ def keep(t: TapeHeader, at, operand):
     """Write an operand's word: own a reference to a leaf, count a slot of another tape."""
     store_i8(at, operand)
     if operand < 0:
-        Py_IncRef(-operand)
-    elif operand > 0 and operand >> TAPE_BITS != t.number:
+        c_api.Py_IncRef(-operand)
+    elif operand > 0 and operand >> structs.TAPE_BITS != t.number:
         hold(t.registry, operand)
 
 
@@ -94,23 +70,23 @@ def reserve(t: TapeHeader, count):
     """Make room for so many words, and for a slot; 0 without memory."""
     room, wanted = t.room, t.size + count
     if wanted > room:
-        room = max(wanted, room + room // 2 + FIRST_ROOM)
+        room = max(wanted, room + room // 2 + structs.FIRST_ROOM)
         if room > t.owned:
-            block = PyMem_RawRealloc(t.words, 8 * room)
+            block = c_api.PyMem_RawRealloc(t.words, 8 * room)
             if block == 0:
                 return 0
             t.words = block
             t.owned = room
         t.room = room
-    at = (t.next >> CHUNK_BITS) - t.first_chunk
+    at = (t.next >> structs.CHUNK_BITS) - t.first_chunk
     if at >= t.chunks:
         if at >= t.directory_room:
-            block = PyMem_RawRealloc(t.directory, 16 * (at + 8))
+            block = c_api.PyMem_RawRealloc(t.directory, 16 * (at + 8))
             if block == 0:
                 return 0
             t.directory = block
             t.directory_room = 2 * (at + 8)
-        chunk = Chunk(PyMem_RawCalloc(1, Chunk.SIZE + 4 * CHUNK))
+        chunk = Chunk(c_api.PyMem_RawCalloc(1, Chunk.SIZE + 4 * structs.CHUNK))
         if chunk == 0:
             return 0
         chunk.start = t.size
@@ -122,7 +98,7 @@ def reserve(t: TapeHeader, count):
 def commit(t: TapeHeader, count):
     """Take the words that have been written behind the last for an instruction; return its slot."""
     size = t.size
-    slot = (t.number << TAPE_BITS) | t.next
+    slot = (t.number << structs.TAPE_BITS) | t.next
     t.words[size] = slot
     t.size = size + count
     t.next += 1
@@ -134,8 +110,8 @@ def commit(t: TapeHeader, count):
 def seek(t: TapeHeader, slot):
     """The end of the last instruction whose slot is at most this: slots ascend along the tape."""
     position = t.size
-    if slot >> TAPE_BITS == t.number:
-        at = max(((slot & COUNT) >> CHUNK_BITS) + 1 - t.first_chunk, 0)
+    if slot >> structs.TAPE_BITS == t.number:
+        at = max(((slot & COUNT) >> structs.CHUNK_BITS) + 1 - t.first_chunk, 0)
         while at < t.chunks and t.directory[at] == 0:
             at += 1
         if at < t.chunks:
@@ -154,7 +130,7 @@ def point_at(saved, block: FormBlock, pointers):
     j = 0
     while j < block.saved:  # a function with a `for` is a call
         place = saved + 8 * j
-        store_i8(pointers + 8 * j, ArrayObject(load_i8(place)).data if word(kinds, j) == ARRAY else place)
+        store_i8(pointers + 8 * j, ArrayObject(load_i8(place)).data if word(kinds, j) == structs.ARRAY else place)
         j += 1
 
 
@@ -175,12 +151,12 @@ def let_go_of(t: TapeHeader, start, block: FormBlock, garbage, count):
         operand = load_i8(at + 8 * i)
         if operand < 0:
             count = disown(-operand, garbage, count)
-        elif operand > 0 and operand >> TAPE_BITS != number:
+        elif operand > 0 and operand >> structs.TAPE_BITS != number:
             let_go(registry, operand)
         i += 1
     at += 8 * inputs
     while j < block.saved:
-        if word(kinds, j) in (ARRAY, OBJECT):
+        if word(kinds, j) in (structs.ARRAY, structs.OBJECT):
             count = disown(load_i8(at + 8 * j), garbage, count)
         j += 1
     return count
@@ -193,9 +169,9 @@ def strip(t: TapeHeader, start, block: FormBlock, garbage, count):
     if chunk != 0:
         place = count_of(chunk, slot)
         held = load_i4(place)
-        if held & HELD == 0 and t.dead > 0:
+        if held & structs.HELD == 0 and t.dead > 0:
             t.dead -= 1
-        store_i4(place, held | GONE)
+        store_i4(place, held | structs.GONE)
     count = let_go_of(t, start, block, garbage, count)
     t.count -= 1
     return disown(block.form, garbage, count)
@@ -216,11 +192,11 @@ def moved(t: TapeHeader, above, position, to):
 
 def shrink(t: TapeHeader):
     """Lower the threshold for collections, and give memory back, down to what a tape begins with."""
-    size, enough = t.size, max(2 * t.size + 1, FIRST_ROOM)
-    if t.room > 16 * FIRST_ROOM and 4 * size < t.room:
+    size, enough = t.size, max(2 * t.size + 1, structs.FIRST_ROOM)
+    if t.room > 16 * structs.FIRST_ROOM and 4 * size < t.room:
         t.room = enough
-        if t.owned > KEPT_ROOM:
-            words = PyMem_RawRealloc(t.words, 8 * enough)
+        if t.owned > structs.KEPT_ROOM:
+            words = c_api.PyMem_RawRealloc(t.words, 8 * enough)
             if words != 0:
                 t.words = words
                 t.owned = enough
@@ -232,15 +208,15 @@ def ended(t: TapeHeader, size, garbage, count):
     t.moves += 1
     shrink(t)
     for k in range(count):
-        Py_DecRef(word(garbage, k))
-    PyMem_RawFree(garbage)
+        c_api.Py_DecRef(word(garbage, k))
+    c_api.PyMem_RawFree(garbage)
 
 
 def take_out(t: TapeHeader, low):
     """Remove marked instructions from ``low`` on; return how many words, -1 without memory. May run any Python code."""
     words, size = t.words, t.size
     forms = t.registry.forms
-    garbage, count = PyMem_RawMalloc(8 * (size - low + 1)), 0
+    garbage, count = c_api.PyMem_RawMalloc(8 * (size - low + 1)), 0
     # Those kept move up to the end, so that each is read before it is overwritten; then all of them down.
     to, position, above = size, size, t.chunks
     while position > low:
@@ -287,7 +263,7 @@ def disown_form(form, times, garbage, count):
 def cut(t: TapeHeader, low):
     """Remove all instructions from ``low`` on from the tape, as :func:`take_out` does."""
     words, size, forms = t.words, t.size, t.registry.forms
-    garbage = PyMem_RawMalloc(8 * (size - low + 1))
+    garbage = c_api.PyMem_RawMalloc(8 * (size - low + 1))
     if garbage == 0:
         return -1
     count, position, instructions, unheld, chunk, chunk_number, form, times = 0, size, 0, 0, 0, -1, 0, 0
@@ -296,13 +272,13 @@ def cut(t: TapeHeader, low):
         position -= block.entries
         instructions += 1
         slot = words[position]
-        if slot >> CHUNK_BITS != chunk_number:
-            chunk, chunk_number = chunk_of(t, slot), slot >> CHUNK_BITS
+        if slot >> structs.CHUNK_BITS != chunk_number:
+            chunk, chunk_number = chunk_of(t, slot), slot >> structs.CHUNK_BITS
         if chunk != 0:
             place = count_of(chunk, slot)
             held = load_i4(place)
-            unheld += 1 if held & HELD == 0 else 0
-            store_i4(place, held | GONE)
+            unheld += 1 if held & structs.HELD == 0 else 0
+            store_i4(place, held | structs.GONE)
         count = let_go_of(t, position, block, garbage, count)
         if block.form != form:
             count = disown_form(form, times, garbage, count) if times > 0 else count
@@ -321,12 +297,12 @@ def mark_operands(t: TapeHeader, start, block: FormBlock):
     number = t.number
     for i in range(block.inputs):
         operand = t.words[start + 1 + i]
-        if operand > 0 and operand >> TAPE_BITS == number:
+        if operand > 0 and operand >> structs.TAPE_BITS == number:
             chunk = chunk_of(t, operand)
             if chunk != 0:
                 at = count_of(chunk, operand)
-                if load_i4(at) & GONE == 0:  # nothing would remove its mark
-                    store_i4(at, load_i4(at) | NEEDED)
+                if load_i4(at) & structs.GONE == 0:  # nothing would remove its mark
+                    store_i4(at, load_i4(at) | structs.NEEDED)
 
 
 def bury(t: TapeHeader):
@@ -340,8 +316,8 @@ def bury(t: TapeHeader):
         chunk = chunk_of(t, slot)
         count = 1
         if chunk != 0:
-            count = load_i4(count_of(chunk, slot)) & (HELD | NEEDED)
-            store_i4(count_of(chunk, slot), load_i4(count_of(chunk, slot)) & ~NEEDED)
+            count = load_i4(count_of(chunk, slot)) & (structs.HELD | structs.NEEDED)
+            store_i4(count_of(chunk, slot), load_i4(count_of(chunk, slot)) & ~structs.NEEDED)
         if count == 0:
             words[last] = ~words[last]
             low = position
@@ -360,7 +336,7 @@ def free_chunks(t: TapeHeader):
             while chunks[after] == 0:
                 after += 1
             if chunks[after].start == chunk.start:
-                PyMem_RawFree(chunk)
+                c_api.PyMem_RawFree(chunk)
                 chunks[k] = 0
     while t.chunks > first + 1 and chunks[first] == 0:
         first += 1
@@ -383,7 +359,7 @@ def collect(t: TapeHeader):
 
 # A snapshot of a tape, taken while no other thread records or drops. See kernels/sweeps/debug_checks.py.
 
-CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
+CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * structs.CHUNK) // 8
 
 
 def copied(target, source, count):
@@ -415,8 +391,8 @@ def holders(slot: int) -> int:
     """The reference count of a slot; GONE if its tape or its chunk is gone, -1 if there has never been such a slot."""
     t = tape_of(tape_registry(), slot)
     if t == 0:
-        return GONE
+        return structs.GONE
     if slot & COUNT >= t.next:
         return -1
     chunk = chunk_of(t, slot)
-    return load_i4(count_of(chunk, slot)) & HELD if chunk != 0 else GONE
+    return load_i4(count_of(chunk, slot)) & structs.HELD if chunk != 0 else structs.GONE

@@ -19,18 +19,9 @@ from llvmlite import ir
 from kernels.foundation.tables import Lock, cached_property
 from kernels.language.jit import load_module, types
 from kernels.language.llvm_values import Word
-from kernels.native.c_api import PyThread_acquire_lock, PyThread_release_lock
+from kernels.native import c_api, structs
 from kernels.native.memory import call_at, external, instructions, load_i8, store_i8, where
-from kernels.native.structs import (
-    MOST_PARTS,
-    NUMBERS,
-    PARTS_BITS,
-    SPINS,
-    W_EACH,
-    W_FIRST,
-    ThreadPoolWords,
-    WorkerWords,
-)
+from kernels.native.structs import ThreadPoolWords, WorkerWords
 
 _I64 = ir.IntType(64)
 _ORDER = "seq_cst"
@@ -80,12 +71,12 @@ def _pointer(builder: Any, address: Any) -> Any:
 # has taken nothing.
 
 CONTROL = True
-MASK = (1 << PARTS_BITS) - 1
+MASK = (1 << structs.PARTS_BITS) - 1
 
 
 def of_thread(words, place):
     """Where the words of a thread begin."""
-    return words + 8 * (W_FIRST + W_EACH * place)
+    return words + 8 * (structs.W_FIRST + structs.W_EACH * place)
 
 
 def taken(words, number, place):
@@ -94,7 +85,7 @@ def taken(words, number, place):
     while True:
         claim = seen(at)
         part = claim & MASK
-        if claim >> (2 * PARTS_BITS) != number or part >= (claim >> PARTS_BITS) & MASK:
+        if claim >> (2 * structs.PARTS_BITS) != number or part >= (claim >> structs.PARTS_BITS) & MASK:
             return -1
         if exchanged(at, claim, claim + 1) != 0:
             return part
@@ -104,7 +95,7 @@ def taken(words, number, place):
 def woken(sleeps, lock):
     """Wake who sleeps there, or is about to."""
     if exchanged(sleeps, 1, 0) != 0:
-        PyThread_release_lock(load_i8(lock))
+        c_api.PyThread_release_lock(load_i8(lock))
     return 0
 
 
@@ -131,13 +122,13 @@ def finished(words: ThreadPoolWords, parts):
     spins, waits = 0, words + 8 * ThreadPoolWords.waits
     while seen(words + 8 * ThreadPoolWords.done) != parts:
         spins += 1
-        if spins < SPINS:
+        if spins < structs.SPINS:
             relax()
             continue
         shown(waits, 1)
         if seen(words + 8 * ThreadPoolWords.done) == parts and exchanged(waits, 1, 0) != 0:
             return 0
-        PyThread_acquire_lock(words.lock, 1)
+        c_api.PyThread_acquire_lock(words.lock, 1)
     return 0
 
 
@@ -146,7 +137,7 @@ def shared_out(words, number, parts, threads):
     k = 0
     while k < threads:
         first, end = parts * k // threads, parts * (k + 1) // threads
-        claim = ((number << PARTS_BITS) | end) << PARTS_BITS | first
+        claim = ((number << structs.PARTS_BITS) | end) << structs.PARTS_BITS | first
         shown(of_thread(words, k) + 8 * WorkerWords.claim, claim)
         k += 1
     shown(words + 8 * ThreadPoolWords.number, number)
@@ -174,7 +165,7 @@ def run(words: ThreadPoolWords, function: Word, table: Word, parts: Word) -> Wor
     words.active = threads
     words.shared += 1
     shown(words + 8 * ThreadPoolWords.done, 0)
-    number = (words.number + 1) % NUMBERS
+    number = (words.number + 1) % structs.NUMBERS
     shared_out(words, number, parts, threads)
     worked(words, number, 0)
     finished(words, parts)
@@ -192,14 +183,14 @@ def awaited(words, mine, last):
         if number != last:
             return number
         spins += 1
-        if spins < SPINS:
+        if spins < structs.SPINS:
             relax()
             continue
         spins = 0
         shown(at + 8 * WorkerWords.sleeps, 1)
         changed = seen(words + 8 * ThreadPoolWords.number) != last or seen(words + 8 * ThreadPoolWords.stop) != 0
         if not (changed and exchanged(at + 8 * WorkerWords.sleeps, 1, 0) != 0):
-            PyThread_acquire_lock(at.lock, 1)
+            c_api.PyThread_acquire_lock(at.lock, 1)
     return -1
 
 
@@ -243,7 +234,7 @@ class Workers:
     """The words that threads share, and the threads."""
 
     def __init__(self) -> None:
-        self.words = np.zeros(W_FIRST + W_EACH * (MOST_PARTS + 1), np.int64)
+        self.words = np.zeros(structs.W_FIRST + structs.W_EACH * (structs.MOST_PARTS + 1), np.int64)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.words))  # threads may look at them when all else is gone
         self.lock = Lock(waited_for=True)
         self.threads: list[threading.Thread] = []
@@ -270,15 +261,15 @@ class Workers:
 
     def _agrees(self, module: Any) -> bool:
         self.words[ThreadPoolWords.run] = module.run.address
-        table = np.zeros(MOST_PARTS, np.int64)
-        called(module.run, self.address, module.probe.address, where(table), MOST_PARTS)
-        return bool((table == np.arange(1, MOST_PARTS + 1)).all())
+        table = np.zeros(structs.MOST_PARTS, np.int64)
+        called(module.run, self.address, module.probe.address, where(table), structs.MOST_PARTS)
+        return bool((table == np.arange(1, structs.MOST_PARTS + 1)).all())
 
     def use(self, count: int) -> None:
         """Have so many threads run loops."""
         with self.lock:
             self.wanted = count
-            active = min(count, MOST_PARTS)
+            active = min(count, structs.MOST_PARTS)
             if active == 1 or self.ended or self.native is None:
                 self.words[ThreadPoolWords.threads] = 1
                 return
@@ -288,7 +279,7 @@ class Workers:
             new = active - 1 - len(self.threads)
             for _ in range(new):
                 place = len(self.threads) + 1
-                self.words[W_FIRST + W_EACH * place + WorkerWords.lock] = _new_lock()
+                self.words[structs.W_FIRST + structs.W_EACH * place + WorkerWords.lock] = _new_lock()
                 name = f"tape.set_num_threads {place}"
                 thread = threading.Thread(
                     target=called, args=(self.native.work, self.address, place), name=name, daemon=True

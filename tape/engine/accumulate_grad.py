@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.calls.object_types import beginner, grad_property
+from kernels.calls.object_types import begun_in_python, grad_property, native_or
 from kernels.foundation.specs import Spec, dense, intern_spec, meets_itself, spec_of
 from kernels.foundation.tables import Lock
 from kernels.kinds.reference_tape import instructions
@@ -274,7 +274,7 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
                 _add_to(slot.grad, value)
 
 
-begun = beginner()
+begun = native_or("begun", begun_in_python)
 """Give the slot of a leaf its first gradient, at once; False where it has one, as native sweeps do in other threads."""
 
 

@@ -9,7 +9,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.calls.object_types import extras_type, leaf_type, maker, taker, tensor_type
+from kernels.calls.object_types import extras_type, leaf_type, native_or, tensor_type
 from kernels.foundation.specs import Spec, spec_of
 from kernels.kinds.form import Descriptor
 from kernels.kinds.reference_tape import SlotHolder
@@ -143,9 +143,9 @@ def constant_tensor(value: Array | float) -> Tensor:
     return self
 
 
-made = maker()
+made = native_or("made", lambda *_: None)
 """Return a new leaf with a copy of a float, a list of floats or a small array of doubles; None for anything else."""
-taken = taker()
+taken = native_or("taken", lambda _: None)
 """Return a new leaf with a copy of a float or a small array of doubles, or with a tensor's value; None otherwise."""
 
 
