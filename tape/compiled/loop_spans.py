@@ -279,8 +279,11 @@ class LoopSpan:
 class RecordedTrace:
     """The steps of a recording, and what made its nodes."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
+    def __init__(self, recording: Any) -> None:
+        recipe: Recipe = recording.recipe
+        self.recording, self.recipe = recording, recipe
+        self.words, self.starts = recipe.steps.words.tolist(), recipe.steps.starts
+        self._lines = [] if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
         self.made: dict[int, int] = {}
         self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
         for at, start in enumerate(self.starts):
@@ -314,6 +317,10 @@ class RecordedTrace:
         """Return the operands of a step: nodes, or words of numbers."""
         start = self.starts[at] + HEAD
         return self.words[start : start + self.kind(at).count]
+
+    def line(self, at: int) -> int:
+        """Return the number of a step's line; -1 if it is not known."""
+        return self._lines[at] if at < len(self._lines) else -1
 
     def check_known(self, node: int, at: int) -> None:
         """DoesNotFitError for a view with a history of its own, as of ``detach``, which a step before this one made.
