@@ -94,7 +94,10 @@ class IterationBody:
 
 @dataclass(slots=True)
 class NativeLoop:
-    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies."""
+    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies.
+
+    Two are equal that are one loop, whatever their iterations did.
+    """
 
     state: Ref
     phis: tuple[Ref, ...]
@@ -103,13 +106,8 @@ class NativeLoop:
     counted: bool
     apart: bool
     line: str
-    bodies: list[IterationBody]
-    number: int  # that of its line
-
-    @property
-    def traits(self) -> tuple[Any, ...]:
-        """What is the same of loops that are one, whatever their iterations did."""
-        return self.state, self.phis, self.count, self.limit, self.counted, self.apart, self.line
+    bodies: list[IterationBody] = field(compare=False)
+    number: int = field(compare=False)  # that of its line
 
     def joined(self, bodies: Sequence[IterationBody]) -> NativeLoop:
         """Return this loop with what else was seen of it."""
@@ -156,7 +154,7 @@ def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
     """Whether another value that left for Python has one iteration go another way than the other."""
     for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
         if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
-            if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
+            if x != y:
                 return True
         elif not _is_same_step(a, x, b, y, at):
             ops = x[0].op, y[0].op
