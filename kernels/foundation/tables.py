@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, field
 from operator import attrgetter
@@ -290,9 +290,6 @@ class Recent(dict[Key, Item]):
 # Keys of tables: values, with their types, so that 1, True and 1.0 are three, and 0.0 and -0.0 two.
 
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis)))
-_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
-    tuple: iter, slice: attrgetter("start", "stop", "step"), complex: attrgetter("real", "imag"),
-}  # fmt: skip
 
 
 def exact(value: Any) -> Any:
@@ -304,10 +301,10 @@ def exact(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
-    if kind is float:
-        return kind, value.hex()
-    if kind in _PARTS:
-        return (kind, *map(exact, _PARTS[kind](value)))
+    if kind is float or kind is complex:
+        return kind, value.hex() if kind is float else repr(value)
+    if kind is tuple or kind is slice:
+        return (kind, *map(exact, value if kind is tuple else (value.start, value.stop, value.step)))
     if isinstance(value, np.generic):
         return kind, value.dtype.str, value.tobytes()
     if isinstance(value, np.dtype):

@@ -218,11 +218,11 @@ def _objects_agree() -> bool:
     start, part, array = _word(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
     fields = part.start, part.stop, part.step
     count, held, pair = _word(id(array)), [array, array], (1.5, 2.5)
+    sizes = _word(id(items) + HEADER), _word(id(pair) + HEADER)
     return (
-        _word(id(items) + HEADER) == len(items)
+        sizes == (len(items), len(pair))
         and [_word(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
         and [_word(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
-        and _word(id(pair) + HEADER) == len(pair)
         and [_word(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
         and _word(id(array)) - count == len(held)
         and _word(id(array) + HEADER) == address_of(array)

@@ -39,7 +39,7 @@ Before = Callable[[int], Ref | None]
 class _BodyMaker:
     """Tells steps of a recording, and the loops among them, as a body."""
 
-    own = "local"
+    ref_kind = "local"
     """What refs to nodes of the body are called."""
 
     def __init__(self, heads: Heads, first: int, last: int, inner: Sequence[LoopSpan]) -> None:
@@ -51,7 +51,7 @@ class _BodyMaker:
         self.shared: dict[int, tuple[Ref, ...]] = {}
         """The phis that begin with the same node, which the iteration reads, where it is not the same for all."""
 
-    def _tell(self) -> None:
+    def _take_steps(self) -> None:
         at = self.first
         for loop in self.inner:
             self._steps(at, loop.start, loop.drawn)
@@ -142,7 +142,7 @@ class _BodyMaker:
 
     def _added(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
         self.body.nodes.append((entry, base, family))
-        return self.own, len(self.body.nodes) - 1
+        return self.ref_kind, len(self.body.nodes) - 1
 
 
 class _IterationMaker(_BodyMaker):
@@ -165,7 +165,7 @@ class _IterationMaker(_BodyMaker):
 
     def made(self) -> IterationBody:
         """Return the body."""
-        self._tell()
+        self._take_steps()
         self.body.updates = tuple([self._update(k, node) for k, node in enumerate(self.after)])
         return self.body
 
@@ -189,7 +189,7 @@ class _IterationMaker(_BodyMaker):
                 if array is not None and np.may_share_memory(array, recording.taken_over[at]):
                     raise DoesNotFitError("it writes to an argument, or to a constant")
         is_write = isinstance(self.trace.kind(at).op, Write)
-        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.own:
+        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.ref_kind:
             raise DoesNotFitError("it writes to memory from before")
 
     def _refused(self, source: ProgramNode) -> str:
@@ -288,7 +288,7 @@ Above = Callable[[Any], int]  # what returns the nodes that bodies of a loop wit
 class Rolled(_BodyMaker):
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
-    own = "outer"
+    ref_kind = "outer"
 
     def __init__(self, heads: Heads, spans: Sequence[LoopSpan]) -> None:
         trace, recording, old = heads.trace, heads.trace.recording, heads.trace.recipe
@@ -301,7 +301,7 @@ class Rolled(_BodyMaker):
         super().__init__(heads, 0, len(trace.starts), spans)
         self.arguments = [_outer(self.ref(node)) for node in old.arguments]
         self.written = {_outer(self.refs[node]) for node in old.written}
-        self._tell()
+        self._take_steps()
         phis = {phi for loop in self.body.loops() for phi in loop.phis}
         self.outputs: list[int] = []
         for node in old.outputs:
