@@ -38,11 +38,10 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
-from tape.programs.drawing import Profile
+from tape.programs.drawing import Graph, Profile
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
-from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
