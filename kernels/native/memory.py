@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils
 
+from kernels.foundation.specs import word_at
 from kernels.foundation.tables import Lock
 from kernels.language.expressions import type_of
 from kernels.language.jit import intrinsic, named_intrinsic, types
@@ -209,29 +210,25 @@ def readable() -> bool:
     return _objects_agree()
 
 
-def _word(address: int) -> int:
-    return ctypes.c_int64.from_address(address).value
-
-
 def _objects_agree() -> bool:
     items: list[Any] = [None, 2.5]
-    start, part, array = _word(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
+    start, part, array = word_at(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
     fields = part.start, part.stop, part.step
-    count, held, pair = _word(id(array)), [array, array], (1.5, 2.5)
-    sizes = _word(id(items) + HEADER), _word(id(pair) + HEADER)
+    count, held, pair = word_at(id(array)), [array, array], (1.5, 2.5)
+    sizes = word_at(id(items) + HEADER), word_at(id(pair) + HEADER)
     return (
         sizes == (len(items), len(pair))
-        and [_word(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
-        and [_word(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
-        and [_word(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
-        and _word(id(array)) - count == len(held)
-        and _word(id(array) + HEADER) == address_of(array)
+        and [word_at(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
+        and [word_at(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
+        and [word_at(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
+        and word_at(id(array)) - count == len(held)
+        and word_at(id(array) + HEADER) == address_of(array)
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
         and ctypes.c_float.from_address(id(single := np.float32(1.25)) + HEADER).value == single
-        and _word(id(array) + 8) == id(np.ndarray)
+        and word_at(id(array) + 8) == id(np.ndarray)
         and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim
-        and _word(_word(id(array) + 32)) == array.size
-        and _word(id(array) + 56) == id(array.dtype)
+        and word_at(word_at(id(array) + 32)) == array.size
+        and word_at(id(array) + 56) == id(array.dtype)
         and ctypes.c_int32.from_address(id(array.dtype) + 28).value == array.dtype.num
     )
 

@@ -148,9 +148,9 @@ def test_self_check_refuses_what_disagrees(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("offset", [8, -8])
 def test_self_check_notices_another_layout(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
-    word = memory._word
+    word = memory.word_at
     header = [0, 0, 0, 0]
-    monkeypatch.setattr(memory, "_word", lambda at: word(at + offset) if header else 0)
+    monkeypatch.setattr(memory, "word_at", lambda at: word(at + offset) if header else 0)
     assert memory.readable() is False
 
 
