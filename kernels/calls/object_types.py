@@ -27,7 +27,7 @@ from kernels.native.c_api import (
     methods,
     properties,
 )
-from kernels.native.memory import HEADER, REGISTRY, announce, fill, put
+from kernels.native.memory import HEADER, REGISTRY, fill, put
 from kernels.native.structs import CHUNK, CHUNK_BITS, NEW, TapeHeader
 
 # How native code computes the result of a call that it repeats.

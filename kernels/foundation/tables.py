@@ -299,8 +299,8 @@ def exact(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
-    if kind is float:
-        return kind, value.hex()
+    if kind is float or kind is complex:
+        return kind, value.hex() if kind is float else repr(value)
     if kind is tuple or kind is slice:
         return (kind, *map(exact, value if kind is tuple else (value.start, value.stop, value.step)))
     if isinstance(value, np.generic):

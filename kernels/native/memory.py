@@ -215,11 +215,11 @@ def _objects_agree() -> bool:
     start, part, array = word_at(id(items) + LIST_ITEMS), slice(3, None, -2), np.arange(3.0)
     fields = part.start, part.stop, part.step
     count, held, pair = word_at(id(array)), [array, array], (1.5, 2.5)
+    sizes = word_at(id(items) + HEADER), word_at(id(pair) + HEADER)
     return (
-        word_at(id(items) + HEADER) == len(items)
+        sizes == (len(items), len(pair))
         and [word_at(start + 8 * i) for i in (0, 1)] == [id(item) for item in items]
         and [word_at(id(pair) + tuple.__basicsize__ + 8 * i) for i in (0, 1)] == [id(item) for item in pair]
-        and word_at(id(pair) + HEADER) == len(pair)
         and [word_at(id(part) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
         and word_at(id(array)) - count == len(held)
         and word_at(id(array) + HEADER) == address_of(array)

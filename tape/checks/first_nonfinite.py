@@ -32,8 +32,6 @@ from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 # The values are what instructions saved, and what follows from those; then the gradients, swept back from the loss.
 # The tape, ``.grad`` and hooks are left alone.
 
-__all__ = ["NonFinite", "first_nonfinite"]
-
 Hit = tuple[tuple[int, ...], float]  # the place of an element, and its value
 
 

@@ -23,8 +23,6 @@ from tape.func import jvp, vmap
 from tape.recording.creation import from_numpy, tensor
 from tape.tensors.tensor import Array, Tensor, as_array
 
-__all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
-
 _TITLES = {1: "|f(x+h dx) - f(x)|", 2: "|... - h <g, dx>|", 3: "|... - h^2/2 <H dx, dx>|"}
 _NOISY = 32.0  # remainders below so many units of rounding are rounding
 

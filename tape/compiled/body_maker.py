@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,34 +36,22 @@ _MOST_KINDS = 256
 Before = Callable[[int], Ref | None]
 
 
-class Recorded(NamedTuple):
-    """A recording, the heads of its loops, and the numbers of its steps' lines, if these are kept."""
-
-    recording: Any
-    heads: Heads
-    lines: Sequence[int]
-
-    def line(self, at: int) -> int:
-        """Return the number of a step's line; -1 if it is not known."""
-        return self.lines[at] if at < len(self.lines) else -1
-
-
 class _BodyMaker:
     """Tells steps of a recording, and the loops among them, as a body."""
 
-    own = "local"
+    ref_kind = "local"
     """What refs to nodes of the body are called."""
 
-    def __init__(self, recorded: Recorded, first: int, last: int, inner: Sequence[LoopSpan]) -> None:
-        self.recorded, self.trace = recorded, recorded.heads.trace
+    def __init__(self, heads: Heads, first: int, last: int, inner: Sequence[LoopSpan]) -> None:
+        self.heads, self.trace = heads, heads.trace
         self.first, self.last, self.inner = first, last, inner
-        self.body = IterationBody(recording=recorded.recording)
+        self.body = IterationBody(recording=heads.trace.recording)
         self.at = first  # the step that is told
         self.refs: dict[int, Ref] = {}
         self.shared: dict[int, tuple[Ref, ...]] = {}
         """The phis that begin with the same node, which the iteration reads, where it is not the same for all."""
 
-    def _tell(self) -> None:
+    def _take_steps(self) -> None:
         at = self.first
         for loop in self.inner:
             self._steps(at, loop.start, loop.drawn)
@@ -85,9 +73,9 @@ class _BodyMaker:
             self.at = at
             operands = self._operands(trace.operands(at))
             self._check_write(at, operands)
-            body.steps.append((trace.kind(at), self.ref(trace.result(at)), operands, self.recorded.line(at)))
+            body.steps.append((trace.kind(at), self.ref(trace.result(at)), operands, self.trace.line(at)))
             if at in trace.guards:
-                body.guards.append(self.recorded.recording.guards[trace.guards[at]])
+                body.guards.append(self.trace.recording.guards[trace.guards[at]])
 
     def _check_write(self, at: int, operands: Sequence[Ref]) -> None:
         """Raise for a step that writes to what the body must leave alone."""
@@ -112,7 +100,7 @@ class _BodyMaker:
 
     def _loop(self, loop: LoopSpan) -> None:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
-        first, line = loop.visits[0], self.recorded.line(loop.start)
+        first, line = loop.visits[0], self.trace.line(loop.start)
         places = phis_of(self.trace, loop)
         phis = [self._copied(node, self._operands([node])[0], line) for node in [first.nodes[k] for k in places]]
         count = None if loop.count is None else self.ref(loop.count)
@@ -132,7 +120,7 @@ class _BodyMaker:
     def _bodies(self, loop: LoopSpan, places: list[int], written: set[int]) -> list[IterationBody]:
         """Return the bodies of a loop that writes to the memory of some nodes."""
         del written
-        bodies = bodies_of(self.recorded, loop, places, self.refs.get)
+        bodies = bodies_of(self.heads, loop, places, self.refs.get)
         check_repeats(bodies, "")
         return bodies
 
@@ -154,19 +142,19 @@ class _BodyMaker:
 
     def _added(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
         self.body.nodes.append((entry, base, family))
-        return self.own, len(self.body.nodes) - 1
+        return self.ref_kind, len(self.body.nodes) - 1
 
 
 class _IterationMaker(_BodyMaker):
     """Tells one iteration. ``before`` says what it calls a node from before the loop, if it knows it."""
 
-    def __init__(self, recorded: Recorded, span: LoopSpan, phis: list[int], before: Before, number: int) -> None:
+    def __init__(self, heads: Heads, span: LoopSpan, phis: list[int], before: Before, number: int) -> None:
         first = span.start if number == 0 else span.ends[number - 1]
-        super().__init__(recorded, first, span.ends[number], recorded.heads.within(span, number))
+        super().__init__(heads, first, span.ends[number], heads.within(span, number))
         self.span, self.before = span, before
         self._leaves: dict[Any, Ref] = {}
         self.written = self.trace.written(self.first, self.last)
-        visit, line = span.visits[number], recorded.line(first)
+        visit, line = span.visits[number], self.trace.line(first)
         self.begin, self.after = [[v.nodes[place] for place in phis] for v in span.visits[number : number + 2]]
         for node in dict.fromkeys(self.begin):
             holders = [k for k, other in enumerate(self.begin) if other == node]
@@ -177,7 +165,7 @@ class _IterationMaker(_BodyMaker):
 
     def made(self) -> IterationBody:
         """Return the body."""
-        self._tell()
+        self._take_steps()
         self.body.updates = tuple([self._update(k, node) for k, node in enumerate(self.after)])
         return self.body
 
@@ -192,7 +180,7 @@ class _IterationMaker(_BodyMaker):
         return min(may_be)
 
     def _check_write(self, at: int, operands: Sequence[Ref]) -> None:
-        recording, recipe = self.recorded.recording, self.trace.recipe
+        recording, recipe = self.trace.recording, self.trace.recipe
         if at in recording.taken_over and operands[0][0] != "phi":
             sources = recording.original_sources
             for node in self.begin:
@@ -201,7 +189,7 @@ class _IterationMaker(_BodyMaker):
                 if array is not None and np.may_share_memory(array, recording.taken_over[at]):
                     raise DoesNotFitError("it writes to an argument, or to a constant")
         is_write = isinstance(self.trace.kind(at).op, Write)
-        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.own:
+        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.ref_kind:
             raise DoesNotFitError("it writes to memory from before")
 
     def _refused(self, source: ProgramNode) -> str:
@@ -213,7 +201,7 @@ class _IterationMaker(_BodyMaker):
             return None if is_view_of(self.trace, node, written) else self._above(node)
 
         try:
-            return bodies_of(self.recorded, loop, places, above)
+            return bodies_of(self.heads, loop, places, above)
         except DoesNotFitError as error:
             raise DoesNotFitError(str(error), error.inner or loop.line) from None
 
@@ -229,7 +217,7 @@ class _IterationMaker(_BodyMaker):
     def _new(self, node: int) -> Ref:
         trace, entry = self.trace, self.trace.recipe.nodes[node]
         if entry.constant is not None:
-            key = entry.spec, entry.constant.tobytes(), id(self.recorded.recording.original_sources.get(node))
+            key = entry.spec, entry.constant.tobytes(), id(self.trace.recording.original_sources.get(node))
             if key not in self._leaves:
                 self.body.leaves.append((entry, node))
                 self._leaves[key] = "leaf", len(self.body.leaves) - 1
@@ -284,11 +272,11 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
     return StepKind(CLONE, form, (), 1)
 
 
-def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
+def bodies_of(heads: Heads, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
     """Return the bodies of a loop, one for iterations that did the same."""
     bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
-        bodies = joined(bodies, [_IterationMaker(recorded, span, phis, before, number).made()])
+        bodies = joined(bodies, [_IterationMaker(heads, span, phis, before, number).made()])
     return bodies
 
 
@@ -300,21 +288,20 @@ Above = Callable[[Any], int]  # what returns the nodes that bodies of a loop wit
 class Rolled(_BodyMaker):
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
-    own = "outer"
+    ref_kind = "outer"
 
-    def __init__(self, recording: Any, heads: Heads, spans: Sequence[LoopSpan]) -> None:
-        trace, old = heads.trace, heads.trace.recipe
+    def __init__(self, heads: Heads, spans: Sequence[LoopSpan]) -> None:
+        trace, recording, old = heads.trace, heads.trace.recording, heads.trace.recipe
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
         starts = [*trace.starts, len(trace.words)]
         for span in spans:
             if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
                 raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")
-        numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
-        super().__init__(Recorded(recording, heads, numbered), 0, len(trace.starts), spans)
+        super().__init__(heads, 0, len(trace.starts), spans)
         self.arguments = [_outer(self.ref(node)) for node in old.arguments]
         self.written = {_outer(self.refs[node]) for node in old.written}
-        self._tell()
+        self._take_steps()
         phis = {phi for loop in self.body.loops() for phi in loop.phis}
         self.outputs: list[int] = []
         for node in old.outputs:
@@ -452,14 +439,14 @@ def _outer(ref: Ref) -> int:
     return int(ref[1])
 
 
-def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[LoopSpan], str]:
+def rolled(heads: Heads) -> tuple[Rolled | None, list[LoopSpan], str]:
     """Return a recording with those of its loops that fit, None if none does; these, and why another does not."""
     reason = ""
     while spans := heads.spans():
-        whole = _tried(recording, heads, spans)
+        whole = _tried(heads, spans)
         if isinstance(whole, Rolled):
             return whole, spans, reason
-        apart = [(span, _tried(recording, heads, [span])) for span in spans]
+        apart = [(span, _tried(heads, [span])) for span in spans]
         failed = [(span, tried) for span, tried in apart if isinstance(tried, str)]
         again = {span.line for span, _ in failed if span.apart}
         heads.apart -= again
@@ -472,14 +459,14 @@ def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[LoopSpan],
     return None, [], reason
 
 
-def _tried(recording: Any, heads: Heads, spans: Sequence[LoopSpan]) -> Rolled | str:
+def _tried(heads: Heads, spans: Sequence[LoopSpan]) -> Rolled | str:
     """Return a recording with these loops, or why they do not fit; loops within them that do not are their steps.
 
     Before that, variables of these that hold the same tensor at some iterations are one phi, where they always do.
     """
     while True:
         try:
-            return Rolled(recording, heads, spans)
+            return Rolled(heads, spans)
         except DoesNotFitError as error:
             if not error.inner:
                 return f"the loop at {spans[0].line}: {error}"

@@ -163,9 +163,8 @@ def _traced(x: Any) -> Any:
 
 def _static(x: Any) -> Any:
     """Return what stands for an object in a key: its value if it is plain, else the object itself."""
-    if isinstance(x, np.generic):
-        return type(x), x.tobytes()
-    return (type(x), exact(x)) if type(x) in _PLAIN else Same(x)  # a derived class, as of enums, may hold more
+    is_plain = isinstance(x, np.generic) or type(x) in _PLAIN
+    return exact(x) if is_plain else Same(x)  # a derived class, as of enums, may hold more
 
 
 def _forced(

@@ -38,11 +38,10 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
-from tape.programs.drawing import Profile
+from tape.programs.drawing import Graph, Profile
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
-from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
@@ -458,7 +457,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if self._dynamic:
             lines.append(f"  dynamic: {self._dynamic}")
         for key, states in self._keys.items():
-            lines.append(f"  signature ({', '.join(map(_leaf_of, key[2]))})")
+            fixed = states[0].signature.static
+            leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
+            lines.append(f"  signature ({', '.join(leaves)})")
             for state in states:
                 lines += _state(state, reverse=self._runs_back)
         return "\n".join(lines)
@@ -520,15 +521,13 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
 def _leaf_of(kind: Any) -> str:
     if kind == "float":
         return "float"
-    if isinstance(kind, tuple) and kind[0] in ("tensor", "array"):
-        shape = ", ".join(map(str, kind[1]))
-        grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
-        return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
-    if isinstance(kind, tuple) and kind[0] == "again":
+    if kind[0] == "again":
         return f"value {kind[1]} again"
-    if isinstance(kind, tuple) and kind[0] == "scalar":
+    if kind[0] == "scalar":
         return f"{kind[1].name}[]"
-    return str(getattr(kind, "object", kind[1] if isinstance(kind, tuple) else kind))
+    shape = ", ".join(map(str, kind[1]))
+    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
+    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
 
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:

@@ -94,7 +94,10 @@ class IterationBody:
 
 @dataclass(slots=True)
 class NativeLoop:
-    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies."""
+    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies.
+
+    Two are equal that are one loop, whatever their iterations did.
+    """
 
     state: Ref
     phis: tuple[Ref, ...]
@@ -103,13 +106,8 @@ class NativeLoop:
     counted: bool
     apart: bool
     line: str
-    bodies: list[IterationBody]
-    number: int  # that of its line
-
-    @property
-    def traits(self) -> tuple[Any, ...]:
-        """What is the same of loops that are one, whatever their iterations did."""
-        return self.state, self.phis, self.count, self.limit, self.counted, self.apart, self.line
+    bodies: list[IterationBody] = field(compare=False)
+    number: int = field(compare=False)  # that of its line
 
     def joined(self, bodies: Sequence[IterationBody]) -> NativeLoop:
         """Return this loop with what else was seen of it."""
@@ -156,7 +154,7 @@ def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
     """Whether another value that left for Python has one iteration go another way than the other."""
     for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
         if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
-            if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
+            if x != y:
                 return True
         elif not _is_same_step(a, x, b, y, at):
             ops = x[0].op, y[0].op
@@ -279,8 +277,11 @@ class LoopSpan:
 class RecordedTrace:
     """The steps of a recording, and what made its nodes."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
+    def __init__(self, recording: Any) -> None:
+        recipe: Recipe = recording.recipe
+        self.recording, self.recipe = recording, recipe
+        self.words, self.starts = recipe.steps.words.tolist(), recipe.steps.starts
+        self._lines = [] if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
         self.made: dict[int, int] = {}
         self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
         for at, start in enumerate(self.starts):
@@ -314,6 +315,10 @@ class RecordedTrace:
         """Return the operands of a step: nodes, or words of numbers."""
         start = self.starts[at] + HEAD
         return self.words[start : start + self.kind(at).count]
+
+    def line(self, at: int) -> int:
+        """Return the number of a step's line; -1 if it is not known."""
+        return self._lines[at] if at < len(self._lines) else -1
 
     def check_known(self, node: int, at: int) -> None:
         """DoesNotFitError for a view with a history of its own, as of ``detach``, which a step before this one made.

@@ -166,28 +166,19 @@ class Draft:
         self.kept += (holder, name, expected)
         self.checks.append((call_structs.CHECK_ENTRY, id(holder), id(name), 0 if expected is MISSING else id(expected)))
 
-    def entries(self, holder: dict[Any, Any]) -> None:
-        """Check all entries of a dictionary, and their order."""
-        both = [x for pair in list(holder.items()) for x in pair]
-        self.kept += (holder, both)
-        self.checks.append((call_structs.CHECK_DICT, id(holder), len(both) // 2, self._addresses(both)))
-
     def item(self, holder: list[Any], k: int) -> None:
         """Check the length of a list, and an item."""
         self.number(holder, HEADER, len(holder))
         self.kept.append(holder[k])
         self.checks.append((call_structs.CHECK_ITEM, id(holder), k, id(holder[k])))
 
-    def items(self, holder: list[Any]) -> None:
-        """Check all items of a list."""
-        held = list(holder)
-        self.kept += (holder, held)
-        self.checks.append((call_structs.CHECK_LIST, id(holder), len(held), self._addresses(held)))
-
-    def _addresses(self, objects: list[Any]) -> int:
-        words = np.array([id(x) for x in objects], np.int64)
-        self.kept.append(words)
-        return where(words)
+    def contents(self, holder: dict[Any, Any] | list[Any]) -> None:
+        """Check all entries of a dictionary, and their order, or all items of a list."""
+        kind = call_structs.CHECK_DICT if isinstance(holder, dict) else call_structs.CHECK_LIST
+        parts: list[Any] = list(holder.items()) if isinstance(holder, dict) else [(x,) for x in holder]
+        words = np.array([[id(x) for x in part] for part in parts], np.int64)
+        self.kept += (holder, parts, words)
+        self.checks.append((kind, id(holder), len(parts), where(words)))
 
     def memory(self, place: int, expected: np.ndarray[Any, Any]) -> None:
         """Check bytes of memory, against those of an array."""
@@ -268,10 +259,8 @@ class Draft:
         return True
 
     def _container(self, kind: type, value: Any) -> bool:
-        if kind is list:
-            self.items(value)
-        elif kind is dict:
-            self.entries(value)
+        if kind is list or kind is dict:
+            self.contents(value)
         elif kind is functools.partial:
             return self.partial(value)
         elif kind is not tuple and kind is not frozenset:
@@ -279,14 +268,12 @@ class Draft:
         return True
 
     def _held(self, kind: Any, value: Any) -> bool:
-        if issubclass(kind, list):
-            self.items(value)
-        elif issubclass(kind, dict) and not issubclass(kind, OrderedDict):
-            self.entries(value)
-            return not issubclass(kind, defaultdict) or self.member(value, "default_factory")
+        if issubclass(kind, (list, dict)) and not issubclass(kind, OrderedDict):
+            self.contents(value)
         elif issubclass(kind, np.ndarray):
             self.array(value)
-        return not issubclass(kind, _PYTHONS)
+        is_whole = not issubclass(kind, defaultdict) or self.member(value, "default_factory")
+        return is_whole and not issubclass(kind, _PYTHONS)
 
     def _object(self, kind: Any, value: Any) -> bool:
         self.word(value, TensorObject.type, kind)
@@ -294,7 +281,7 @@ class Draft:
         if variables is not None:
             if self.attributes(value) is not variables:
                 return False
-            self.entries(variables)
+            self.contents(variables)
         names = [name for name in slots_of(kind) if entry_of_class(kind, name) is not MISSING]
         return all(self.member(value, name) for name in names)
 

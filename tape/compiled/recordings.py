@@ -531,8 +531,8 @@ def record_call(
     if not recording.stopped and (escaped := _escaped(recorder, leaves)):
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
     if guarded and watch is not None and not (watch.reason or recording.stopped):
-        trace = RecordedTrace(recording.recipe)
-        recording.rolled, spans, recording.unrolled = rolled(recording, Heads(trace, recorder.visits))
+        trace = RecordedTrace(recording)
+        recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
         recording.unrolled = recording.unrolled or unrolled(trace, recorder.visits, spans)
         if recording.rolled is not None:
             recording.rolled.put(recording, least=None)

@@ -337,7 +337,7 @@ def _standing(slot: Slot, form: Descriptor) -> Tensor:
 
 
 # For the drawing alone: what notebooks do not show is not imported.
-_late = getattr_of(__name__, {"graph": "tape.programs.drawing", "installed": "tape.tensors.figures"})
+_late = getattr_of(__name__, {"graph": "tape.programs.drawing", "installed": "tape.programs.drawing"})
 _MOST_DRAWN = 200  # nodes of a graph up to which it is drawn unasked
 
 

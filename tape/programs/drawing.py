@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,11 +21,10 @@ from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
-from kernels.programs.steps import Groups, groups_of, representatives
+from kernels.programs.steps import Groups, Repeat, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
-from tape.tensors.figures import DotText, Edges, Graph, installed
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -552,3 +553,132 @@ class Seen:
     def _check_finished(self) -> None:
         if self._unfinished:
             raise ProgramError(self._unfinished)
+
+
+# Text in Graphviz's language DOT, and drawn by Graphviz where that is installed.
+
+_MISSING = (
+    "svg: a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "
+    "(https://graphviz.org/download); the text, str(graph), can be drawn elsewhere"
+)
+_MOST_DRAWN = 100_000
+"""Characters of the text up to which a notebook draws unasked: dot takes minutes for large graphs."""
+
+
+class Graph:
+    """A graph of operations. ``dot``, or ``str(graph)``, is its text in DOT, Graphviz's language.
+
+    A notebook shows it as a drawing where Graphviz is installed: the extra ``viz`` and the program ``dot``.
+    """
+
+    def __init__(self, dot: str) -> None:
+        self.dot = dot
+
+    def svg(self) -> str:
+        """Return the drawing as SVG; ImportError, with the remedy, where Graphviz is missing."""
+        drawing = _drawn(self.dot)
+        if drawing is None:
+            raise ImportError(_MISSING)
+        return drawing
+
+    def _repr_svg_(self) -> str | None:
+        """Return what a notebook shows; None for its text instead."""
+        return _drawn(self.dot) if len(self.dot) <= _MOST_DRAWN else None
+
+    def __str__(self) -> str:
+        return self.dot
+
+    def __repr__(self) -> str:
+        nodes = self.dot.count(" [label=") - self.dot.count(" graph [label=")  # those are the titles of frames
+        return f"<Graph of {nodes} nodes; str(graph) is its text in DOT>"
+
+
+def installed() -> bool:
+    """Whether graphs can be drawn here: there are the package graphviz, of the extra ``viz``, and the program dot."""
+    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
+
+
+def _drawn(dot: str) -> str | None:
+    if not installed():
+        return None
+    graphviz: Any = importlib.import_module("graphviz")
+    return str(graphviz.Source(dot).pipe(format="svg", encoding="utf-8"))
+
+
+class Edges:
+    """Edges between what is drawn, each for all that lead from copies of one node to copies of another.
+
+    ``between`` has what the second reads of the first, in one copy, and whether only the next copy reads it.
+    """
+
+    def __init__(self) -> None:
+        self.between: dict[tuple[str, str], tuple[set[int], bool]] = {}
+
+    def add(self, start: str, end: str, source: int = 0, *, counted: bool = True, again: bool = False) -> None:
+        """Add an edge, from the copy ``source``."""
+        sources, before = self.between.setdefault((start, end), (set(), again))
+        if counted or not sources:
+            sources.add(source)
+        self.between[start, end] = sources, before and again
+
+
+class DotText:
+    """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = ["digraph {", '  node [fontname="monospace", shape="box"];']
+        self._depth = 1
+        self._clusters = 0
+
+    def node(self, name: str, label: str, **attributes: str) -> None:
+        """Add a node, in the cluster that is open."""
+        self._add(f"{name} [label={quoted(label)}{_listed(attributes)}];")
+
+    def edge(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
+        """Add an edge; a dashed one has no say in where nodes are drawn."""
+        attributes = {"taillabel": label} if label else {}
+        attributes |= {"style": "dashed", "constraint": "false"} if dashed else {}
+        self._add(f"{start} -> {end}{' [' + _listed(attributes)[2:] + ']' if attributes else ''};")
+
+    @contextmanager
+    def cluster(self, title: str, **attributes: str) -> Iterator[None]:
+        """Frame the nodes that are added within."""
+        self._add(f"subgraph cluster_{self._clusters} {{")
+        self._clusters += 1
+        self._depth += 1
+        self._add(f"graph [label={quoted(title)}{_listed(attributes)}];")
+        yield
+        self._depth -= 1
+        self._add("}")
+
+    def parts(self, repeats: Iterable[Repeat], low: int, high: int, draw: Callable[[range], None]) -> None:
+        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
+        at = low
+        for repeat in repeats:
+            draw(range(at, repeat.start))
+            with self.cluster(f"{repeat.count} times", style="rounded"):
+                self.parts(repeat.inner, repeat.start, repeat.start + repeat.length, draw)
+            at = repeat.stop
+        draw(range(at, high))
+
+    def edges(self, edges: Edges) -> None:
+        """Add these edges; where one stands for several that lead to one copy, with their number."""
+        for (start, end), (sources, again) in edges.between.items():
+            self.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        return Graph("\n".join([*self._lines, "}"]))
+
+    def _add(self, line: str) -> None:
+        self._lines.append("  " * self._depth + line)
+
+
+def quoted(text: str) -> str:
+    """Return text as a string of DOT: its lines stay, and its backslashes are no commands."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def _listed(attributes: dict[str, str]) -> str:
+    return "".join(f", {name}={quoted(value)}" for name, value in attributes.items())

@@ -148,15 +148,12 @@ def _with_suffixes(text: str, suffixes: Iterable[str], indent: int) -> str:
     return text + ")"
 
 
-def escaped(text: str) -> str:
-    """Return text with what HTML would read as its own written out."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
-
-
 def table(rows: Iterable[tuple[str, str]], text: str) -> str:
-    """Return a table of names and values, and below it text in lines."""
-    cells = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows)
-    return f"<div><table>{cells}</table><pre>{escaped(text)}</pre></div>"
+    """Return a table of names and values, and below it text in lines, as HTML."""
+    from html import escape
+
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<div><table>{cells}</table><pre>{escape(text)}</pre></div>"
 
 
 def listing(input: Tensor) -> str:

@@ -24,7 +24,7 @@ from tape.watching.frame_events import (
     reads_within,
 )
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.snapshots import SKIPPED, Source, outcomes_in, value_in
+from tape.watching.snapshots import SKIPPED, Origin, outcomes_in, value_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -57,7 +57,7 @@ class Counter(NamedTuple):
 class Extent(NamedTuple):
     """The argument of ``range``: a number, or a local or global with attributes; in ``int()`` or not."""
 
-    argument: Source
+    argument: Origin
     is_int: bool
 
 
@@ -205,9 +205,9 @@ def _extent(steps: list[CodeStep]) -> Extent | None:
     kind = "constant" if is_number else _SOURCES.get(first.name)
     if kind is None:
         return None
-    argument = Source(kind, first.value)
+    argument = Origin(kind, first.value)
     for step in others:
-        argument = Source("attribute", step.value, argument)
+        argument = Origin("attribute", step.value, argument)
     return Extent(argument, is_int)
 
 

@@ -323,7 +323,7 @@ _PLAIN_NUMBERS = frozenset(("constant", "local", "cell", "global", "attribute"))
 """What is compared with, where it is read right behind the number."""
 
 
-class Source(NamedTuple):
+class Origin(NamedTuple):
     """Where a value is from: a constant, a variable, an attribute, a call, or the absolute value of what that gives."""
 
     kind: str
@@ -335,7 +335,7 @@ class _Comparison(NamedTuple):
     """What stands on the left of an operator is compared with another value."""
 
     operator: str
-    other: Source
+    other: Origin
 
 
 class _Number(NamedTuple):
@@ -383,13 +383,13 @@ def outcomes_in(frame: FrameType, variables: dict[str, Any]) -> dict[str, Any]:
     return outcomes
 
 
-def _plain(value: Source, frame: FrameType) -> float | None:
+def _plain(value: Origin, frame: FrameType) -> float | None:
     number = value_in(value, frame)
     number = float(number) if type(number) is np.float64 else number
     return number if type(number) in (int, float) else None
 
 
-def value_in(value: Source | None, frame: FrameType) -> Any:
+def value_in(value: Origin | None, frame: FrameType) -> Any:
     """Return a constant, variable or attribute as a frame has it; MISSING where there is none, or code would run."""
     if value is None:
         return MISSING
@@ -412,12 +412,12 @@ class _Stack:
 
     def __init__(self, code: CodeType) -> None:
         self.code, (self.steps, self.numbers) = code, steps_of(code)
-        self.values: list[Source | None] = []
-        self.made = Counter[Source]()
+        self.values: list[Origin | None] = []
+        self.made = Counter[Origin]()
         """How often numbers that calls give, or their absolute values, were on the stack."""
-        self.takers: defaultdict[Source, list[str | _Comparison]] = defaultdict(list)
+        self.takers: defaultdict[Origin, list[str | _Comparison]] = defaultdict(list)
         """The locals and the comparisons that took them from there."""
-        self.stored: defaultdict[str, list[Source | None]] = defaultdict(list)  # what locals are given
+        self.stored: defaultdict[str, list[Origin | None]] = defaultdict(list)  # what locals are given
         self.loads = Counter[str]()  # how often locals are read
         self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)  # the comparisons that read them
         self.unknown: set[str] = set()  # those of which more is done
@@ -452,7 +452,7 @@ class _Stack:
                 numbers |= dict.fromkeys(spans[call.name], number)
         return numbers, variables
 
-    def _is_fixed(self, value: Source) -> bool:
+    def _is_fixed(self, value: Origin) -> bool:
         is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
         return is_argument or value.kind == "constant" or (value.kind == "global" and value.name not in self.changed)
 
@@ -466,7 +466,7 @@ class _Stack:
 
     def _local(self, step: CodeStep) -> None:
         self.loads[step.value] += 1
-        self.values.append(Source("local", step.value))
+        self.values.append(Origin("local", step.value))
 
     def _store(self, step: CodeStep) -> None:
         value = self._pop()
@@ -491,12 +491,12 @@ class _Stack:
         self._pop()
         self._of_one(step)
 
-    def _pop(self) -> Source | None:
+    def _pop(self) -> Origin | None:
         return self.values.pop() if self.values else None
 
     def _attribute(self, step: CodeStep) -> None:
         is_method = step.name == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(step.arg & 1))
-        self.values += [Source("attribute", step.value, self._pop()), *[None] * is_method]
+        self.values += [Origin("attribute", step.value, self._pop()), *[None] * is_method]
 
     def _call(self, step: CodeStep) -> None:
         """Take the arguments, the function, and the place beside it, which is empty or has what it is a method of."""
@@ -524,25 +524,25 @@ class _Stack:
         self.values.append(None)
 
 
-def _called(offset: int, function: Source, arguments: list[Source | None]) -> Source | None:
+def _called(offset: int, function: Origin, arguments: list[Origin | None]) -> Origin | None:
     if function.kind == "attribute" and function.name == _ITEM and not arguments:
-        return Source("call", offset, _ITEM)
+        return Origin("call", offset, _ITEM)
     if function.kind != "global" or len(arguments) != 1:
         return None
     if function.name == _FLOAT:
-        return Source("call", offset, _FLOAT)
+        return Origin("call", offset, _FLOAT)
     argument = arguments[0]
     is_absolute = function.name == _ABSOLUTE and argument is not None and argument.kind == "call"
-    return Source("magnitude", None, argument) if is_absolute else None
+    return Origin("magnitude", None, argument) if is_absolute else None
 
 
 _EFFECTS: dict[str, Callable[[_Stack, CodeStep], None]] = {
-    "LOAD_CONST": lambda stack, step: stack.values.append(Source("constant", step.value)),
+    "LOAD_CONST": lambda stack, step: stack.values.append(Origin("constant", step.value)),
     "LOAD_FAST": _Stack._local,
     "LOAD_FAST_CHECK": _Stack._local,
     "STORE_FAST": _Stack._store,
-    "LOAD_GLOBAL": lambda stack, step: stack.values.extend([Source("global", step.value), *[None] * (step.arg & 1)]),
-    "LOAD_DEREF": lambda stack, step: stack.values.append(Source("cell", step.value)),
+    "LOAD_GLOBAL": lambda stack, step: stack.values.extend([Origin("global", step.value), *[None] * (step.arg & 1)]),
+    "LOAD_DEREF": lambda stack, step: stack.values.append(Origin("cell", step.value)),
     "PUSH_NULL": lambda stack, _: stack.values.append(None),
     "UNARY_NEGATIVE": _Stack._of_one,
     "UNARY_INVERT": _Stack._of_one,

@@ -111,6 +111,21 @@ def test_an_index_array_beside_what_a_gradient_is_by() -> None:
         np.testing.assert_allclose(gradient, expected)
 
 
+@pytest.mark.quick
+def test_what_is_no_value_belongs_to_the_signature_and_is_told() -> None:
+    def function(x: Any, z: complex, name: str, count: int, step: Any, nothing: Any) -> Any:
+        assert (name, step, nothing) == ("a", np.int64(3), None)
+        return (x * z.real * count).sum() + z.imag
+
+    compiled = tape.compile(function)
+    for _ in range(3):
+        for z in (2j, complex(-0.0, 2.0), complex(1.0, -0.0)):
+            assert compiled(np.ones(3), complex(z), "a", 4, np.int64(3), None) == 12.0 * z.real + z.imag
+    text = compiled.explain()
+    assert text.count("signature (") == 3
+    assert "signature (array float64[3], (-0+2j), 'a', 4, np.int64(3), None)" in text
+
+
 @pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
 def test_an_inner_gradient_that_depends_on_no_argument_is_of_one_kind_at_each_call() -> None:
     compiled = tape.compile(lambda x, y: (*tape.value_and_grad(lambda z: z * z)(2), x * y))

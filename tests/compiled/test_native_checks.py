@@ -282,7 +282,7 @@ def test_what_has_changed_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("method", "name"),
     [
-        ("entries", "value"), ("entries", "partial"), ("items", "item"), ("member", "slot"), ("state", "class's"),
+        ("contents", "value"), ("contents", "partial"), ("contents", "item"), ("member", "slot"), ("state", "class's"),
         ("partial", "partial, other"), ("entry", "large"), ("parts", "list in a dict"), ("attribute", "called"),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.tensors import figures
+from tape.programs import drawing
 
 pytestmark = pytest.mark.quick
 
@@ -97,7 +97,7 @@ def test_markup_in_a_program_is_text() -> None:
 
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "installed", lambda: False)
+    monkeypatch.setattr(drawing, "installed", lambda: False)
 
 
 def shown() -> list[Callable[[], Any]]:
@@ -125,7 +125,7 @@ def test_the_text_goes_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
             drawn.append(self.text)
             return f"<svg>{options['format']} {options['encoding']}</svg>"
 
-    monkeypatch.setattr(figures, "installed", lambda: True)
+    monkeypatch.setattr(drawing, "installed", lambda: True)
     monkeypatch.setattr("tape.programs.drawing.installed", lambda: True)
     monkeypatch.setitem(sys.modules, "graphviz", types.SimpleNamespace(Source=Source))  # type: ignore[arg-type]
     assert [show() for show in shown()] == ["<svg>svg utf-8</svg>"] * 3
@@ -143,8 +143,8 @@ def test_the_text_goes_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_graph_is_drawn_if_asked_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "_drawn", lambda text: f"drawn: {len(text)}")
-    large = figures.Graph("x" * 200_000)
+    monkeypatch.setattr(drawing, "_drawn", lambda text: f"drawn: {len(text)}")
+    large = drawing.Graph("x" * 200_000)
     assert large._repr_svg_() is None
     assert large.svg() == "drawn: 200000"
 

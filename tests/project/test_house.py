@@ -212,7 +212,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
-    ("tape.tensors.figures", "dot"): "Graphviz's program",
+    ("tape.programs.drawing", "dot"): "Graphviz's program",
     ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
     ("tape.numpy_interface.op_table", "all"): "of dtypes: all of them",
     ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",

@@ -23,7 +23,6 @@ LATE = (
     "tape.stats",
     "kernels.programs.machine",
     "tape.programs.drawing",
-    "tape.tensors.figures",
 )
 
 

@@ -19,8 +19,8 @@ import tape
 from kernels.language import jit
 from tape import __main__ as cli
 from tape import examples
+from tape.__main__ import Style, panel, style_of
 from tape.examples import lynx_hare
-from tape.tensors.figures import Style, panel, style_of
 
 ROOT = Path(__file__).resolve().parents[2]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")
