@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("tape")
 
 Fresh = Callable[..., subprocess.Popen[str]]
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # new processes find byte code, as after an installation
 os.environ.setdefault("TAPE_QUIET", "1")  # what a process writes on stderr does not depend on what is cached
 
 
@@ -141,6 +142,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let a process that has nothing left to do take tests from another one, unless --dist says otherwise."""
     stealing = importlib.import_module("xdist.scheduler").WorkStealingScheduling
     return stealing(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while tests are collected, which live as long as the run: a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

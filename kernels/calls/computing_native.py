@@ -369,7 +369,7 @@ def is_exposed(registry: RegistryTable, array: ArrayObject):
     base = ArrayObject(array.base)
     while base != 0 and is_array(registry, base):
         array, base = base, base.base
-    counts, place = registry.exposed, (array >> 4) & (structs.EXPOSED - 1)
+    counts, place = registry.exposed, (array >> 4 ^ array >> 18) & (structs.EXPOSED - 1)  # _place
     only = counts[structs.EXPOSED + 1 + place]
     return counts[place] != 0 and (only == array or only < 0)
 

@@ -363,7 +363,7 @@ def expose(array: Array, holder: Any = None) -> None:
 
 
 def _place(key: int) -> int:
-    return (key >> 4) & (EXPOSED - 1)
+    return (key >> 4 ^ key >> 18) & (EXPOSED - 1)  # objects of one size are at few of all offsets in an arena
 
 
 def _end(key: int, holder: int, _: Any) -> None:

@@ -19,6 +19,7 @@ from kernels.language import jit
 from kernels.native import structs
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
+from tests.support.representatives import few
 
 SEEDS = 100
 """Some thousands were run once."""
@@ -168,7 +169,7 @@ def _program(seed: int) -> tuple[Callable[[Any], Any], Any]:
 
 
 @pytest.mark.parametrize("way", ["dynamic", "compile", "record", "arrays"])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", few(range(SEEDS), 25))
 def test_random_programs(seed: int, way: str) -> None:
     program, a = _program(seed)
     meant, gradient = _meant(program, a, Array if way == "arrays" else Elements)
@@ -192,7 +193,7 @@ def _run(program: Any, a: Any, way: str) -> Iterator[tuple[Any, Any]]:
         yield y.item(), x.grad.numpy()
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", few(range(300), 60))
 def test_what_is_apart_has_no_element_in_common(seed: int) -> None:
     """Native code may take patterns for overlapping that do not, but never the other way round."""
     draw = np.random.default_rng(seed)

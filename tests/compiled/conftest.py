@@ -8,6 +8,14 @@ import pytest
 
 import tape
 from kernels.compiler import parallel_loops
+from tests.support.quick_compiles import mark_most
+
+
+@pytest.fixture
+def few_passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile most programs by few of LLVM's passes, but those of the exhaustive run."""
+    if request.node.get_closest_marker("quick") or not request.node.get_closest_marker("exhaustive"):
+        mark_most(monkeypatch)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import tape
 from tests.compiled.test_versions import agrees
 from tests.support.representatives import in_turns
 
+pytestmark = pytest.mark.usefixtures("few_passes")
+
 
 def replaced(x: Any, y: Any) -> Any:
     """Read an array for nothing, and go on with another: what there was first has no gradient."""
@@ -67,7 +69,7 @@ FUNCTIONS = replaced, replaced_from_detached, replaced_in_loops_in_loops, called
 
 @pytest.mark.parametrize(
     ("function", "shape"),
-    [*in_turns(FUNCTIONS, [(2, 3)], pytest.mark.quick), *in_turns(FUNCTIONS, [(5, 70), (2, 20)])],
+    in_turns(FUNCTIONS, [(2, 3), (5, 70), (2, 20)], pytest.mark.quick),
 )
 def test_each_array_gets_its_own_gradient(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(shape))

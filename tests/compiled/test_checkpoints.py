@@ -13,7 +13,7 @@ from kernels.compiler.compiling import Compilation
 from kernels.compiler.forward_text import StepLoopText
 from kernels.machine_code.compiled_machine import CompiledMachine
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("few_passes")]
 
 U = np.sin(np.linspace(0.0, 6.0, 40))
 

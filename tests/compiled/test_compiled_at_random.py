@@ -263,6 +263,6 @@ def check(code: Any, calls: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@examples(120, EXAMPLES)
+@examples(60, EXAMPLES)
 def test_a_compiled_function_is_what_dynamic_mode_gives(count: int) -> None:
     settings(max_examples=count, deadline=None, derandomize=EXAMPLES <= 2000)(check)()

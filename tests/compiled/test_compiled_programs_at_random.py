@@ -29,11 +29,11 @@ from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
-from tests.support.representatives import examples
+from tests.support.representatives import examples, in_turns
 
 IN_THE_SUITE = 2_000
 """Programs: what some eight minutes are enough for where nothing is cached; of these README's command has few."""
-FEW = 48
+FEW = 24
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", IN_THE_SUITE))
 SAME = EXAMPLES <= IN_THE_SUITE
 """Whether the programs are the same each time."""
@@ -243,7 +243,7 @@ def test_random_programs(part: int, count: int, monkeypatch: pytest.MonkeyPatch)
     print(*[f"{number:6} {what}" for what, number in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
     compiled = counts["with loops"] + counts["without loops"]
     assert counts["with loops"] > count // 4
-    assert counts["in blocks"] > count // 12
+    assert counts["in blocks"] >= count // 12
     assert counts["with calls"] > count // 12
     assert compiled > 4 * sum(number for what, number in counts.items() if what.startswith("interpreted"))
 
@@ -397,8 +397,8 @@ FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {
 """Programs that were compiled wrongly once: the shape of the arrays, the seed of the values, the function's body."""
 
 
-@pytest.mark.parametrize("roll", [True, False])
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.usefixtures("few_passes")
+@pytest.mark.parametrize(("name", "roll"), in_turns(FOUND, [True, False]))
 def test_what_was_found(name: str, *, roll: bool) -> None:
     shape, seed, body = FOUND[name]
     Case(written(body, shape, seed)).check(roll=roll)
@@ -515,7 +515,7 @@ print(counts["with loops"] > {count} // 6, counts["without loops"] > {count} // 
 """
 
 
-@examples(12, 24 * max(1, EXAMPLES // IN_THE_SUITE))
+@examples(6, 24 * max(1, EXAMPLES // IN_THE_SUITE))
 def test_programs_stay_within_their_memory(count: int) -> None:
     code = GUARDED.format(root=str(ROOT), count=count)
     environment = {**os.environ, "TAPE_DEBUG": "1", "TAPE_QUIET": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,8 +13,7 @@ import pytest
 
 import tape
 from kernels.programs.program import ProgramError
-
-pytestmark = pytest.mark.quick
+from tests.support.representatives import in_turns
 
 CALLS = 7
 OWN = tape.Generator().manual_seed(3)
@@ -99,10 +99,13 @@ def states() -> list[bytes]:
     return [g.get_state().numpy().tobytes() for g in (tape.random.default_generator, OWN)]
 
 
-@pytest.mark.parametrize("check", ["sample", "always", "never"])
-@pytest.mark.parametrize("gradient", [False, True])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_numbers_and_states_are_those_of_dynamic_mode(name: str, gradient: bool, check: str) -> None:
+@pytest.mark.parametrize(
+    ("use", "check"),
+    in_turns(itertools.product(FUNCTIONS, [False, True]), ["sample", "always", "never"], pytest.mark.quick),
+)
+def test_numbers_and_states_are_those_of_dynamic_mode(use: tuple[str, bool], check: str) -> None:
+    name, gradient = use
+
     def summed(x: Any) -> Any:
         return FUNCTIONS[name](x).sum()
 
@@ -124,12 +127,14 @@ def test_numbers_and_states_are_those_of_dynamic_mode(name: str, gradient: bool,
         assert len(compiled.programs) == 2
 
 
+@pytest.mark.quick
 def test_calls_one_after_the_other_draw_other_numbers() -> None:
     compiled = tape.compile(lambda x: x + tape.rand(3), check="never")
     found = [compiled(np.zeros(3)).tobytes() for _ in range(CALLS)]
     assert len(set(found)) == CALLS
 
 
+@pytest.mark.quick
 def test_a_step_of_a_graph_is_drawn_once() -> None:
     step = tape.compile(lambda x: x + 0.1 * x * tape.randn(3))
     for call in range(CALLS):
@@ -142,6 +147,7 @@ def test_a_step_of_a_graph_is_drawn_once() -> None:
         np.testing.assert_allclose(g.detach().numpy(), factors.numpy(), rtol=1e-14)
 
 
+@pytest.mark.quick
 def test_after_an_error_numbers_have_been_drawn() -> None:
     def function(x: Any) -> Any:
         return tape.linalg.inv(x + 0 * tape.rand(2, 2))
@@ -159,6 +165,7 @@ def test_after_an_error_numbers_have_been_drawn() -> None:
     assert compiled(np.eye(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
+@pytest.mark.quick
 def test_leaves_that_require_grad_are_drawn_dynamically() -> None:
     def function(x: Any) -> Any:
         leaf = tape.randn(3, requires_grad=True)
@@ -174,6 +181,7 @@ def test_leaves_that_require_grad_are_drawn_dynamically() -> None:
         np.testing.assert_array_equal(found, function(tape.tensor(at(call))).numpy())
 
 
+@pytest.mark.quick
 def test_other_odds_are_other_programs() -> None:
     """The odds are read when numbers are drawn, in Python: a guard."""
     compiled = tape.compile(lambda x, p: x + tape.zeros(3).bernoulli_(p) + tape.bernoulli(p))
@@ -182,6 +190,7 @@ def test_other_odds_are_other_programs() -> None:
         assert (compiled(tape.zeros(3), p) == 2 * p).all()
 
 
+@pytest.mark.quick
 def test_files_hold_no_random_numbers(tmp_path: Any) -> None:
     compiled = tape.compile(lambda x: x + tape.rand(3))
     for call in range(CALLS):
@@ -190,6 +199,7 @@ def test_files_hold_no_random_numbers(tmp_path: Any) -> None:
         compiled.save(tmp_path / "function")
 
 
+@pytest.mark.quick
 def test_threads_draw_each_number_once() -> None:
     generator = tape.Generator().manual_seed(0)
     compiled = tape.compile(lambda x: x + tape.rand(1, generator=generator), check="never")
@@ -210,6 +220,7 @@ def test_threads_draw_each_number_once() -> None:
     assert sorted(drawn) == sorted(tape.rand(200, generator=generator).tolist())
 
 
+@pytest.mark.quick
 def test_vmap_within_a_compiled_function_stays_dynamic() -> None:
     compiled = tape.compile(tape.func.vmap(lambda row: row * tape.rand(3), randomness="same"))
     with warnings.catch_warnings():

@@ -61,7 +61,6 @@ KINDS: dict[str, Callable[[Case, Function, tuple[int, ...]], Function]] = {
     "grad of grad": lambda _, loss, by: grad(lambda *xs: sum((g * g).sum() for g in grad(loss, by)(*xs)), by),
 }
 DIFFERENTIABLE = [case for case in CASES if case.differentiable]
-KIND_OF = dict(zip((case.name for case in DIFFERENTIABLE), itertools.cycle(KINDS), strict=False))
 
 
 def check_record(case: Case, kind: str, mode: str) -> None:
@@ -78,12 +77,25 @@ def check_record(case: Case, kind: str, mode: str) -> None:
         agree(compiled(*given), function(*given))
 
 
-@pytest.mark.parametrize("case", params(DIFFERENTIABLE, pytest.mark.quick))
-def test_each_record(case: Case) -> None:
-    """One kind of derivative each, in turns; the next test has all kinds of some."""
-    check_record(case, KIND_OF[case.name], "eager")
+def derivatives() -> Iterator[Any]:
+    """Yield one kind of derivative of each case, in turns: few Hessians in every run, for they take a second each."""
+    hessians = itertools.count()
+    for case, kind in zip(DIFFERENTIABLE, itertools.cycle(KINDS), strict=False):
+        (row,) = params([case], pytest.mark.quick)
+        if case.quick and kind == "hessian" and next(hessians) % 4:
+            yield pytest.param(case, "grad of grad", id=f"{case.name}-grad of grad", marks=row.marks)
+            yield pytest.param(case, kind, id=f"{case.name}-{kind}", marks=pytest.mark.exhaustive)
+        else:
+            yield pytest.param(case, kind, id=f"{case.name}-{kind}", marks=row.marks)
 
 
+@pytest.mark.parametrize(("case", "kind"), [*derivatives()])
+def test_each_record(case: Case, kind: str) -> None:
+    """The next test has all kinds of some."""
+    check_record(case, kind, "eager")
+
+
+@pytest.mark.usefixtures("few_passes")
 @pytest.mark.parametrize(("case", "kind"), in_turns([c for c in DIFFERENTIABLE if c.quick][::8], KINDS))
 def test_each_kind_as_machine_code(case: Case, kind: str) -> None:
     check_record(case, kind, "max")
@@ -216,6 +228,7 @@ def test_losses(name: str, transform: str) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.usefixtures("few_passes")
 @pytest.mark.parametrize("name", ["written_part", "rosenbrock", "elements", "np.diag", "selections", "joins"])
 def test_they_are_operations_of_the_program(name: str) -> None:
     """Programs are replayed, and differentiated in turn, as machine code, too."""

@@ -13,7 +13,9 @@ from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import MarkedCompilation
 from tests.support.random_programs import program_of
-from tests.support.representatives import few
+from tests.support.representatives import examples, few
+
+pytestmark = pytest.mark.usefixtures("few_passes")
 
 
 class Marked(MarkedCompilation):
@@ -43,13 +45,14 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("most", few([3, 40, 1000], 2))
-def test_results_are_those_of_dynamic_mode(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@examples(2, 8)
+def test_results_are_those_of_dynamic_mode(most: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "MOST", most)
-    for seed in range(8):
+    for seed in range(count):
         case = Case(program_of(random.Random(9000 + seed), 9000 + seed))  # noqa: S311 (no secret)
         if case.is_tame():
             check(case, monkeypatch)
-    for shape, seed, body in list(FOUND.values())[most % 2 :: 2]:
+    for shape, seed, body in list(FOUND.values())[most % 2 : 2 * count : 2]:
         check(Case(written(body, shape, seed)), monkeypatch)
 
 

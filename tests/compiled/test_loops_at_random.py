@@ -14,7 +14,7 @@ import tape
 from tests.support.representatives import few
 
 EXAMPLES = int(os.environ.get("TAPE_LOOP_EXAMPLES", "300"))
-PARTS = 10
+PARTS = 20
 NAMES = ("x", "y", "z")
 EXPRESSIONS = (
     "{0} * 0.7 + {1} * 0.2", "{0} - {1} * 0.1", "tape.sin({0}) + {1}", "{0} * {1}", "tape.tanh({0} * {1})", "{0}",

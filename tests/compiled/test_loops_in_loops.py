@@ -13,6 +13,8 @@ import tape
 from kernels.compiler import compiling
 from tests.support.agreeing_gradients import assert_agrees
 
+pytestmark = pytest.mark.usefixtures("few_passes")
+
 INPUTS = (1.3, 0.2, 3.7, 0.9, 2.4, 0.05, 5.0)
 
 

@@ -155,7 +155,7 @@ def run(order: Order, counts: Counter[str], folder: Path, *, native: bool, in_c:
         counts["told: " + str(warning.message).partition(":")[2].partition(" stays ")[2].partition(", at ")[0]] += 1
 
 
-@examples(24, EXAMPLES)
+@examples(12, EXAMPLES)
 def test_random_orders(count: int, tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     for seed in range(count):

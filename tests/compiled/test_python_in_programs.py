@@ -20,7 +20,7 @@ from tape.tensors.recorder import ProgramRecorder
 from tape.transforms.batched_run import Example
 from tests.support.rounding import assert_same
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_passes")]
 
 CALLS = 8
 

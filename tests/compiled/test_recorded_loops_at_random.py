@@ -20,6 +20,8 @@ from tests.support.random_programs import RandomProgram
 from tests.support.random_while_loops import while_program_of
 from tests.support.representatives import examples
 
+pytestmark = pytest.mark.usefixtures("few_passes")
+
 EXAMPLES = int(os.environ.get("TAPE_LOOP_EXAMPLES", "90"))
 CALLS = (0, 1, 2, 0, 3, 1, 4)
 """Arguments that a function is called with: loops have other numbers of iterations for each."""
@@ -62,7 +64,7 @@ def run(program: RandomProgram, counts: Counter[str]) -> None:
     counts["interpreted"] += "interpreter" in explained
 
 
-@examples(6, EXAMPLES // 3)
+@examples(4, EXAMPLES // 3)
 @pytest.mark.parametrize("block", [2, 3, 1024])
 def test_random_loops(block: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()

@@ -13,6 +13,8 @@ from kernels.compiler import compiling
 from kernels.programs import roll
 from tests.support.representatives import in_turns
 
+pytestmark = pytest.mark.usefixtures("few_passes")
+
 U, V = np.linspace(0.1, 1.0, 12), np.linspace(0.3, 0.5, 12)
 
 

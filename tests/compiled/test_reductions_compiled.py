@@ -15,6 +15,8 @@ from kernels.compiler.compiling import Compilation
 from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.support.representatives import in_turns
 
+pytestmark = pytest.mark.usefixtures("few_passes")
+
 RNG = np.random.default_rng(1)
 SHAPES = ((7,), (40,), (9, 12), (3, 4, 50), (10, 20, 30))
 OPERATIONS: dict[str, Callable[[Any, int], Any]] = {

@@ -177,7 +177,7 @@ def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(got, value, rtol=2e-5, atol=2e-5 * np.abs(value).max())
 
 
-@examples(30, EXAMPLES)
+@examples(16, EXAMPLES)
 def test_random_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 

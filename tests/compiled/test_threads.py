@@ -184,7 +184,7 @@ def test_loops_in_loops_of_many_steps_are_cut(function: Callable[..., Any]) -> N
 
 
 @pytest.mark.usefixtures("short_parts")
-@examples(10, EXAMPLES)
+@examples(5, EXAMPLES)
 def test_random_programs(count: int) -> None:
     """Programs of many kinds, all of their loops in parts of a few steps, against dynamic mode."""
     cut = 0

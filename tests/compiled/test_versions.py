@@ -15,7 +15,7 @@ from kernels.programs.roll import rolled
 from kernels.programs.rolled_program import Box, remainder
 from tests.support.representatives import in_turns
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("few_passes")]
 
 STEPS = 14
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tape
 from kernels.foundation.specs import Intervals
 from kernels.kinds import reference_tape
+from tests.support.representatives import in_turns
 
 pytestmark = pytest.mark.usefixtures("own_tape", "filing")
 
@@ -55,10 +57,9 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("last", LAST)
-@pytest.mark.parametrize("dead", DEAD)
-def test_a_collection_between_two_writes(dead: str, last: str, reader: str) -> None:
+@pytest.mark.parametrize(("writes", "reader"), in_turns(itertools.product(LAST, DEAD), READERS))
+def test_a_collection_between_two_writes(writes: tuple[str, str], reader: str) -> None:
+    last, dead = writes
     for count in (1, 2, 3):
         leaf, m, other = tape.tensor([2.0, 3.0], requires_grad=True), tape.tensor([5.0, 7.0]), shared([0.0, 0.0])
         rubbish = [DEAD[dead](leaf, m) for _ in range(count)]

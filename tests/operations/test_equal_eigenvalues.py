@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg
 
 import tape
+from tests.support.representatives import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,8 +280,10 @@ def polar(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["eager", "max"])
-@pytest.mark.parametrize("order", ["aaaeaeeaa", "eeeaaaae", "aeaeaeae"])
-@pytest.mark.parametrize("function", [lambda x: (applied(x, tape.log) * C).sum() ** 2, polar])
+@pytest.mark.parametrize(
+    ("function", "order"),
+    in_turns([lambda x: (applied(x, tape.log) * C).sum() ** 2, polar], ["aaaeaeeaa", "eeeaaaae", "aeaeaeae"]),
+)
 def test_replays_have_gradients_at_equal_values(function: Callable[[Any], Any], order: str, mode: str) -> None:
     gradient = tape.compile(tape.value_and_grad(function), mode=mode, check="never")
     compiled = tape.compile(function, mode=mode, check="never")
@@ -303,8 +306,7 @@ SECOND: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
-@pytest.mark.parametrize("order", ["aaaea", "eaae"])
-@pytest.mark.parametrize("function", SECOND)
+@pytest.mark.parametrize(("function", "order"), in_turns(SECOND, ["aaaea", "eaae"]))
 def test_compiled_functions_have_second_derivatives_at_equal_values(function: Callable[[Any], Any], order: str) -> None:
     gradient = tape.func.grad(function)
     hessian = tape.compile(tape.func.hessian(function), check="never")

@@ -15,7 +15,7 @@ pytest.register_assert_rewrite("record_cases")
 import tape  # noqa: E402
 from kernels.operations import OPS  # noqa: E402
 from kernels.rules.op import Op  # noqa: E402
-from tests.support.record_cases import bits, cases_of, tensors  # noqa: E402 (their asserts are to be rewritten)
+from tests.support.record_cases import bits, replayed_case, tensors  # noqa: E402 (their asserts are to be rewritten)
 
 
 def again(program: Any) -> Any:
@@ -61,7 +61,7 @@ def test_a_pickled_program_is_the_same_program() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 def test_every_record_is_pickled(op: Op) -> None:
-    case = next((case for case in cases_of(op) if case.replayed), None)
+    case = replayed_case(op)
     if case is None:
         pytest.skip("not replayed")
     leaves = case.leaves(np.float64, seed=1)

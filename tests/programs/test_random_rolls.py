@@ -13,9 +13,8 @@ import tape
 from kernels.programs import roll as rolling
 from kernels.programs.rolled_program import Index, Ref, RolledInstruction
 from tests.programs.test_roll import STEP, agreed, of
+from tests.support.representatives import examples
 from tests.support.rolled_reference import Reference, differences
-
-pytestmark = pytest.mark.quick
 
 DEEPEST = 3
 PLAIN = {
@@ -112,9 +111,13 @@ def texts(draw: st.DrawFn) -> str:
     return Writer(draw).text()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40, 150, pytest.mark.quick)
+def test_random_programs(count: int) -> None:
+    settings(max_examples=count)(check)()
+
+
 @given(texts())
-def test_random_programs(text: str) -> None:
+def check(text: str) -> None:
     space: dict[str, Any] = {"tanh": tape.tanh, "cat": tape.cat}
     exec(text, space)  # noqa: S102 (drawn above)
     data = np.linspace(0.2, 0.9, 12).reshape(3, 4) ** 2
@@ -133,6 +136,7 @@ def _columns(data: Any, x: Any) -> Any:
     return x.sum()
 
 
+@pytest.mark.quick
 def test_an_offset_that_is_wrong_by_one_is_seen() -> None:
     data, x = np.linspace(0.5, 1.5, 60).reshape(3, 20), np.ones(3)
     program, straight = of(_columns, data, x), of(_columns, data, x, roll=False)
@@ -151,6 +155,7 @@ def test_an_offset_that_is_wrong_by_one_is_seen() -> None:
     assert differences(program, straight)
 
 
+@pytest.mark.quick
 def test_a_part_that_leaves_its_memory_is_seen() -> None:
     data, x = np.linspace(0.5, 1.5, 36).reshape(3, 12), np.ones(3)
     program = of(_columns, data, x)
@@ -165,6 +170,7 @@ def test_a_part_that_leaves_its_memory_is_seen() -> None:
         Reference(program).outputs(data, x)
 
 
+@pytest.mark.quick
 def test_a_gradient_that_is_lost_is_seen() -> None:
     data, x = np.linspace(0.5, 1.5, 36).reshape(3, 12), np.ones(3)
     program, straight = of(_columns, data, x), of(_columns, data, x, roll=False)

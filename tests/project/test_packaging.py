@@ -201,6 +201,7 @@ def test_a_wheel_beside_a_foreign_kernels_package(before: str, site: Path, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # tests/robustness/test_start.py has more that is no folder
 def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, fresh: Fresh) -> None:
     file = tmp_path / "file"
     file.write_text("in the way")

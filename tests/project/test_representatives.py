@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernels.operations import OPS
@@ -55,6 +56,15 @@ def taken(test: Any) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: f"{test.__module__}.{test.__name__}")
 def test_each_record_is_in_every_run(test: Callable[..., Any]) -> None:
     assert {case.name.partition("-")[0] for case, *_ in taken(test)} == TESTS[test]
+
+
+def test_each_kind_is_in_every_run_in_all_its_forms() -> None:
+    """Layouts, keys of views and writes, parameters: of a record of each kind, in both dtypes."""
+    whole = {case.name: OPS[name] for name in test_records.WHOLE for case in cases_of(OPS[name])}
+    assert {*map(type, whole.values())} == {type(op) for op in OPS.values() if cases_of(op)}
+    for test in (test_records.test_value, test_records.test_replay):
+        assert {dtype for case, dtype in taken(test) if case.name in whole} == {np.float64, np.float32}
+    assert {case.name for case, _ in taken(test_records.test_value)} >= whole.keys()
 
 
 def test_each_way_and_each_transform_is_in_every_run() -> None:

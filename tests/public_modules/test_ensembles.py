@@ -331,7 +331,7 @@ def test_the_parameter_set_that_kills_is_told_from_others(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError, match="after shutdown"):
         made[-1].submit(len, "")
     with pytest.raises(BrokenExecutor) as caught:
-        list(tape.ensemble(f, range(6, 9), make, chunk=1, retries=0))
+        list(tape.ensemble(f, range(6, 9), partial(ProcessPoolExecutor, 1, mp_context=SPAWN), chunk=1, retries=0))
     assert caught.value.__notes__ == ["in parameter set 1 of the batch"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import tape
 from kernels.foundation.specs import spec_of
+from tests.support.representatives import in_turns
 
 VALUES = np.array([1.0, 2.0, 3.0, 4.0])
 
@@ -273,11 +275,15 @@ COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", [f for f in COMPUTED if f != "where"])
-@pytest.mark.parametrize("n", [HUGE, -HUGE, 2**63, 2**60 + 1, 10**30])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("shape", [(2,), ()])
-def test_a_huge_integer_beside_floats_is_one(form: str, n: int, dtype: Any, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("beside", "given"),
+    in_turns(
+        itertools.product([f for f in COMPUTED if f != "where"], [HUGE, -HUGE, 2**63, 2**60 + 1, 10**30]),
+        itertools.product([np.float64, np.float32], [(2,), ()]),
+    ),
+)
+def test_a_huge_integer_beside_floats_is_one(beside: tuple[str, int], given: tuple[Any, tuple[int, ...]]) -> None:
+    (form, n), (dtype, shape) = beside, given
     values = np.full(shape, 1.5, dtype)
     x = tape.tensor(values, requires_grad=True)
     with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ from kernels.sweeps import reverse
 from tape.recording.record import locate
 from tape.tensors import modes
 from tape.tensors.tensor import new
-from tests.support.representatives import few
+from tests.support.representatives import few, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -338,8 +338,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 }
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "plain"), in_turns(WAYS, [False, True]))
 def test_what_runs_in_the_middle_of_a_sweep_may_record_and_sweep(fresh: Fresh, way: str, plain: bool) -> None:
     if plain and ("collections" in way or way == "weak references") and sys.version_info < (3, 12):
         pytest.skip("a collection in the middle of NumPy's errstate, which ends in ContextVar.set, is CPython's fault")
@@ -616,6 +615,7 @@ assert came >= 1, came
 """
 
 
-@pytest.mark.parametrize(("delay", "times"), [(0.0, 1), (0.05, 1), (0.1, 2), (0.2, 1), (0.4, 2)])
-def test_an_interrupt_waits_while_native_code_is_loaded(fresh: Fresh, delay: float, times: int) -> None:
+@pytest.mark.parametrize("interrupts", few([(0.1, 2), (0.0, 1), (0.05, 1), (0.2, 1), (0.4, 2)], 2))
+def test_an_interrupt_waits_while_native_code_is_loaded(fresh: Fresh, interrupts: tuple[float, int]) -> None:
+    delay, times = interrupts
     lives(fresh, LOADING.format(delay=delay, times=times))

@@ -121,16 +121,23 @@ class Memories(RuleBasedStateMachine):
 
 TestMemories = Memories.TestCase
 TestMemories.settings = settings(
-    max_examples=400,
+    max_examples=100,
     stateful_step_count=18,
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow],
 )
 
 
-@pytest.mark.parametrize("start", few(range(0, 1600, 200), 2))
+@pytest.mark.exhaustive
+class TestManyMemories(TestMemories):  # type: ignore[misc, valid-type]
+    """The same, more often."""
+
+    settings = settings(TestMemories.settings, max_examples=400)
+
+
+@pytest.mark.parametrize("start", few(range(0, 1600, 100), 1))
 def test_random_programs(start: int) -> None:
-    for seed in range(start, start + 200):
+    for seed in range(start, start + 100):
         complaint = compared(author_of(seed))
         assert complaint is None, report(seed, complaint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.representatives import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,14 +145,21 @@ NO_FILES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@POSIX
-@pytest.mark.parametrize("kind", list(NO_FILES))
-def test_what_is_no_file_in_the_cache(fresh: Fresh, tmp_path: Path, kind: str) -> None:
-    """It is not read, nor waited for; what can be replaced is."""
-    folder = tmp_path / "cache"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache with one kernel, to be copied."""
+    folder = tmp_path_factory.mktemp("filled")
     code = f"from kernels.language.jit import load_source\nprint(load_source('tiny', {TINY!r}).twice(21))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TAPE_CACHE_DIR": str(folder)}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+    return folder
+
+
+@POSIX
+@pytest.mark.parametrize("kind", list(NO_FILES))
+def test_what_is_no_file_in_the_cache(fresh: Fresh, filled: Path, tmp_path: Path, kind: str) -> None:
+    """It is not read, nor waited for; what can be replaced is."""
+    folder = shutil.copytree(filled, tmp_path / "cache")
     (kernel,) = folder.glob("*/tiny*")
     content = kernel.read_bytes()
     kernel.unlink()
@@ -163,8 +173,9 @@ def test_what_is_no_file_in_the_cache(fresh: Fresh, tmp_path: Path, kind: str) -
 
 
 @POSIX
-@pytest.mark.parametrize("kind", ["a named pipe", "a socket", "a link to itself", "an empty file"])
-@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "inner"), in_turns(["a named pipe", "a socket", "a link to itself", "an empty file"], [False, True])
+)
 def test_what_is_no_folder_for_the_cache(fresh: Fresh, tmp_path: Path, kind: str, inner: bool) -> None:
     folder = tmp_path / "cache"
     if inner:

@@ -23,16 +23,21 @@ CASES = [case for op in OPS.values() for case in record_cases.cases_of(op)]
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "f4"])
 
 
+FIRST = {(type(op), len(getattr(op, "inputs", ()))): op.name for op in reversed(OPS.values())}
+"""A record of each kind and number of operands: every run takes all its layouts, in both dtypes; one case of others."""
+WHOLE = {*FIRST.values()}
+
+
 def both(cases: list[Case]) -> pytest.MarkDecorator:
-    """Run each case in float64, and one of each record in float32, of which the exhaustive run has a few."""
-    rows = [
-        pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick) for case in cases
-    ]
-    rows += [
-        pytest.param(case, np.float32, id=f"{case.name}-f4", marks=[pytest.mark.exhaustive] * (not case.quick))
-        for case in cases
-        if case.single or case.quick
-    ]
+    """Run each case in float64, and some in float32."""
+    rows = []
+    for case in cases:
+        marks = [] if case.name.partition("-")[0] in WHOLE else [pytest.mark.exhaustive]
+        rows.append(
+            pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick or marks)
+        )
+        if case.single or case.quick:
+            rows.append(pytest.param(case, np.float32, id=f"{case.name}-f4", marks=marks))
     return pytest.mark.parametrize(("case", "dtype"), rows)
 
 

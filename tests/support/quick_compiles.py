@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from kernels.compiler.compiling import Compilation
 from kernels.language import jit
 
 _MARK = "QUICK = True"
+_QUICK = 4
+"""Of so many programs one is optimised as it is for users."""
 
 
 class MarkedCompilation(Compilation):
@@ -46,3 +49,14 @@ def honour_marks(monkeypatch: pytest.MonkeyPatch) -> None:
             return compiled(unit)
 
     monkeypatch.setattr(jit.Unit, "compiled", compiled_as_asked)
+
+
+def mark_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have most programs compiled by few passes, whoever compiles them."""
+    honour_marks(monkeypatch)
+    loaded = Compilation._loaded
+
+    def marked(compilation: Compilation, source: str) -> Any:
+        return loaded(compilation, f"{source}\n{_MARK}\n" if zlib.crc32(source.encode()) % _QUICK else source)
+
+    monkeypatch.setattr(Compilation, "_loaded", marked)

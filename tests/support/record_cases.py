@@ -455,6 +455,11 @@ def cases_of(op: Op) -> list[Case]:
     return [replace(case, quick=case is quick) for case in cases]
 
 
+def replayed_case(op: Op) -> Case | None:
+    """Return a case of which a program is made: the quick one if it is, whose kernels other tests compile, too."""
+    return min((case for case in cases_of(op) if case.replayed), key=lambda case: not case.quick, default=None)
+
+
 def params(cases: Sequence[Case], *marks: pytest.MarkDecorator) -> list[Any]:
     """Return the parameters of a test that needs one case of each record, with these marks; the rest is exhaustive."""
     return [pytest.param(c, id=c.name, marks=marks if c.quick else pytest.mark.exhaustive) for c in cases]
