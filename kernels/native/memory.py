@@ -350,7 +350,7 @@ class Registry:
                         ctypes.memmove(forms, self.forms, 8 * self.room)
                     self.forms, self.room = forms, room
                     self.set(forms=forms)
-                self.set(form_count=self.count)
+                put(self.address, RegistryTable.form_count, self.count)
             put(self.forms, number, block)
         self.living[number] = ref(form, partial(self._leave, number))
         return number

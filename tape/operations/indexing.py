@@ -248,7 +248,7 @@ def _checked_view(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     if slice in kinds and any(type(k) is slice and k.step == 0 for k in items):
         raise ValueError("slice step cannot be zero")
     _check_index(x, items)
-    if len(items) == len(x.spec.shape) and kinds <= {int}:
+    if len(items) == len(x._form.spec.shape) and kinds <= {int}:
         name = "select_element" if items else "alias_element"
     else:
         name = "slice" if kind is slice else _last(items)
@@ -281,7 +281,7 @@ def _item(key: Any) -> Any:
 
 
 def _check_index(x: Tensor, items: tuple[Any, ...]) -> None:
-    shape = x.spec.shape
+    shape = x._form.spec.shape
     used = sum(1 for k in items if k is not None and k is not Ellipsis)
     if used > len(shape):
         if not shape:

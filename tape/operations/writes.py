@@ -196,9 +196,8 @@ def value_to_write(
     """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
     value = source if type(source) in (Tensor, float) else operand(beside(source, dtype))
     tensor = isinstance(value, Tensor)
-    value_shape, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
-    broadcast = _broadcast(shape, value_shape)
-    if broadcast != shape:
+    value_shape, kind = (value._form.spec.shape, value._form.spec.dtype) if tensor else ((), np.result_type(value))
+    if value_shape != shape and (broadcast := _broadcast(shape, value_shape)) != shape:
         extra, rest = len(value_shape) - len(shape), value_shape[len(value_shape) - len(shape) :]
         if item and extra > 0 and value_shape[:extra] == (1,) * extra and _broadcast(shape, rest) == shape:
             return value_to_write(value.reshape(value_shape[extra:]), shape, dtype, name, casts=casts)
@@ -310,15 +309,13 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
 
 def notify_overwrite(x: Tensor, value: Any) -> None:
     """Notify the recorder, if any, of a write that is about to happen."""
-    recorder = modes.current().recorder
-    if recorder is not None:
+    if modes.active() is None and (recorder := modes.current().recorder) is not None:
         recorder.overwrites(x, value)
 
 
 def notify_written(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
     """Notify the recorder, if any, of a write that has happened."""
-    recorder = modes.current().recorder
-    if recorder is not None:
+    if modes.active() is None and (recorder := modes.current().recorder) is not None:
         recorder.wrote(op, x, value, params)
 
 

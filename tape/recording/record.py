@@ -100,7 +100,8 @@ def finish(
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        grad_modes.made(result)
+        if modes.current().inference:
+            grad_modes.made(result)
         notify_observers(op, operands, result, params if notice is None else notice)
     if runs.log is not None:
         runs.log.append(Run(op, operands, params if notice is None else notice, (result,)))
