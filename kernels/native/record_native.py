@@ -95,9 +95,10 @@ def exchange(registry, x: TensorObject, slot):
     """Give a tensor another slot, which is already counted, or leaf, already owned; then release the old one."""
     before = x.slot
     x.slot = slot
-    if before > 0 and before & c_api.UNHELD == 0:
-        let_go(registry, before)
-    if before < c_api.STALE:
+    if before > 0:
+        if before & c_api.UNHELD == 0:
+            let_go(registry, before)
+    elif before < c_api.STALE:
         c_api.Py_DecRef(-before)
 
 
