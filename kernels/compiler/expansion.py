@@ -263,7 +263,7 @@ class Expansion(scalar.ScalarNames):
     def _forget(self, value: int) -> None:
         """Know no element of a value any more, which is written."""
         made_in = self.scopes.get(self.program.values[value].loop)  # where what its last step gave is read, too
-        for known in (*self.scope.elements.maps, *([] if made_in is None else [made_in.own])):
+        for known in (*self.scope.elements.maps, *([] if made_in is None else [made_in.here])):
             for address in [address for address in known if address.value == value]:
                 del known[address]
 

@@ -215,7 +215,7 @@ class BlockScope:
         self.indices: set[str] = set()
 
     @property
-    def own(self) -> MutableMapping[Address, str]:
+    def here(self) -> MutableMapping[Address, str]:
         """The elements that got their names in the block itself."""
         return self.elements.maps[0]
 
@@ -349,7 +349,7 @@ class ScalarNames:
             return None
         steps = inner.block.loop
         assert isinstance(steps, StepLoop)
-        name = inner.own.get(address._replace(at=()))
+        name = inner.here.get(address._replace(at=()))
         if name is None or name not in self.defined:
             return name
         if inner.outer is not self.scope and len(address.at) > 1:
@@ -369,7 +369,7 @@ class ScalarNames:
         steps = inner.block.loop if inner is not None else None
         if inner is None or inner.outer is None or not isinstance(steps, StepLoop):
             return None
-        name = inner.own.get(address._replace(at=()))
+        name = inner.here.get(address._replace(at=()))
         if name is None or all(name != number.name for number in steps.numbers):
             return None
         return self._left(steps, steps.ends, inner.outer, name)
