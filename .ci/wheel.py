@@ -58,7 +58,7 @@ def get_build_hook() -> type[Any]:
                 write_package(Path(self.root), Path(self.folder.name))
                 build_data["force_include"][self.folder.name] = "tape"
 
-        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
             """Remove the folder."""
             if version != "editable":
                 self.folder.cleanup()

@@ -131,7 +131,6 @@ class _Interpreted:
 
     def _run(self, layout: int, pointers: int, adds: int) -> None:
         """Run; whatever Python raises is raised again by the interpreter, which runs the whole program then."""
-        del layout, adds
         count = len(self.machine.gradients if self.adds else self.machine.outputs) + len(self.machine.inputs)
         words = (ctypes.c_int64 * (count + 1)).from_address(pointers)
         try:

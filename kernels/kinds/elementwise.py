@@ -174,7 +174,6 @@ class Elementwise(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether operands spread over the result."""
-        del params, specs
         return len(shapes) == len(self.inputs) and np.broadcast_shapes(*shapes, spec.shape) == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -401,7 +400,6 @@ class Reduction(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the result has what the axes leave."""
-        del specs
         return [reduced_shape(shape, *params) for shape in shapes] == [spec.shape]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -554,7 +552,6 @@ class Contraction(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the matrices meet in their inner extent."""
-        del params, specs
         a, b = shapes
         return (len(a), len(b)) in self.ranks and a[-1] == b[0] and (*a[:-1], *b[1:]) == spec.shape
 
@@ -569,12 +566,10 @@ class Contraction(Op):
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
-        del form, saved
         return np.matmul(*values)
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it: by NumPy's loop of a matrix product; None for other layouts."""
-        del params
         (a, b), spec = sources, form.spec
         if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
             return None
@@ -608,7 +603,6 @@ class Select(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the result has what the axis leaves."""
-        del specs
         (shape,), (axis, keepdims, *_of_places) = shapes, params
         return (not shape and not spec.shape) or reduced_shape(shape, (axis,), keepdims) == spec.shape
 

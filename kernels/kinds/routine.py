@@ -220,7 +220,6 @@ class RoutineCall:
         self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
     ) -> Sequence[Array | None]:
         """Return the gradients of the operands; of a batch of cotangents row by row."""
-        del stash
         specs = instruction.form.specs
         if gradient is None:
             return [None] * len(specs)
@@ -259,7 +258,6 @@ class RoutineCall:
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
     ) -> Array | None:
         """Return the tangent of the result; of a batch of tangents row by row."""
-        del stash
         if self.op.jvp is None:
             raise NotImplementedError(f"{self.op.name}: no pushforward, so forward mode cannot pass through it")
         values = kept_values(instruction)
@@ -363,7 +361,6 @@ class Custom(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the operands of the shapes stand in the flat one."""
-        del spec, specs
         return shapes == [(sum(map(math.prod, params[0])),)]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -611,7 +608,6 @@ class LoopMark(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether it has the parameters of a begin, or none."""
-        del shapes, spec, specs
         return len(params) in (0, 4)
 
 
@@ -658,7 +654,6 @@ class Guard(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether value and expected are alike."""
-        del params
         return shapes == [spec.shape] * 2 and specs[0].dtype == specs[1].dtype
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:

@@ -60,7 +60,6 @@ class View(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether there is one operand; what it shows of that is read from memory."""
-        del params, spec, specs
         return len(shapes) == 1
 
     def lower(self, step: Any, lowering: Any) -> None:
@@ -124,7 +123,6 @@ class Copy(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the shape is the same."""
-        del params, specs
         return shapes == [spec.shape]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -138,7 +136,6 @@ class Copy(Op):
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it on these operands; None where Python has to do it."""
         source, spec = sources[0], form.spec
-        del params
         if not is_fresh(spec):
             return None
         if source.dtype != spec.dtype or spec.dtype == BOOL:
@@ -188,7 +185,6 @@ class Join(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the operands are alike but for the axis, along which their lengths add up."""
-        del specs
         axis, new = params
         (first, *_), ranks = shapes, {len(shape) for shape in shapes}
         if len(ranks) != 1 or type(axis) is not int or not 0 <= axis < len(first) + bool(new):
@@ -254,7 +250,6 @@ class Gather(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether there is a place for each element of the result."""
-        del specs
         return len(shapes) == 1 and all(places.shape == spec.shape for places in params)
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -325,7 +320,6 @@ class Write(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the value spreads over the part, or over the places."""
-        del specs
         onto = params[0].shape if params else spec.shape
         return np.broadcast_shapes(*shapes[1:], onto) == onto
 

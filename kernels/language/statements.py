@@ -150,11 +150,11 @@ class FunctionBody(Expressions):
         self.go(again)
         self.builder.position_at_end(done)
 
-    def on_Break(self, node: ast.Break) -> None:  # noqa: ARG002, N802
+    def on_Break(self, node: ast.Break) -> None:  # noqa: N802
         """Leave the loop."""
         self.builder.branch(self.loops[-1][1])
 
-    def on_Continue(self, node: ast.Continue) -> None:  # noqa: ARG002, N802
+    def on_Continue(self, node: ast.Continue) -> None:  # noqa: N802
         """Go on with the loop."""
         self.builder.branch(self.loops[-1][0])
 

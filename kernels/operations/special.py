@@ -60,7 +60,6 @@ class LogSumExp:
 
     def reduce(self, array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Return the logarithm of the sum of exponentials over axes; large arrays along one axis by rows."""
-        del dtype, out
         axes = tuple(range(array.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         if len(axes) == 1 and array.size > BLOCK and by_kernel(array):
             shape = tuple(1 if i in axes else n for i, n in enumerate(array.shape) if keepdims or i not in axes)

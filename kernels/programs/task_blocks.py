@@ -265,7 +265,6 @@ class Loops:
 
     def end(self, step: ProgramStep) -> None:
         """End a loop."""
-        del step
         loop = self._open.pop()
         loop.end = len(self.tasks)
         self.all.append(loop)

@@ -445,7 +445,6 @@ class Op:
 
         ``form`` describes the result, ``params`` are what recorders are notified of.
         """
-        del sources, form, params
 
     def recomputed(self, form: Any, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result from those of its operands; None where that is not known."""

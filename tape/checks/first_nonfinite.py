@@ -264,7 +264,6 @@ class _ObservedRun(BackwardRun):
 
     def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
         """Return the observers of a tape."""
-        del seeds
         return [o for slot, o in self.watched.items() if slot >> TAPE_BITS == tape.number]
 
 

@@ -119,7 +119,6 @@ class _BodyMaker:
 
     def _bodies(self, loop: LoopSpan, places: list[int], written: set[int]) -> list[IterationBody]:
         """Return the bodies of a loop that writes to the memory of some nodes."""
-        del written
         bodies = bodies_of(self.heads, loop, places, self.refs.get)
         check_repeats(bodies, "")
         return bodies

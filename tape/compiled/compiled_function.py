@@ -135,7 +135,6 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
         """Return the program of a call, to be compiled as this function is."""
-        del call
         program._mode, program._budget = self.mode, self.budget
         return program
 

@@ -43,7 +43,6 @@ class GradientProgram(CompiledProgram):
     _usual: bool  # whether the gradient is one array or number, or a tuple of all there are, in their order
 
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
-        del tensors
         at_once = self._on_arrays(values_of(arguments))
         if at_once is not None:
             return at_once[0]
@@ -130,7 +129,6 @@ class CompiledGradient(CompiledFunction):
         return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
-        del inputs
         assert call.chosen is not None
         return self._passed(call, call.chosen[0])
 

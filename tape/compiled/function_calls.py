@@ -68,7 +68,6 @@ class Attempt:
 
     def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Any, ...]) -> list[Array | None]:
         """Return none: errors have no gradient."""
-        del g, saved
         return [None] * len(specs)
 
     def on_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -153,7 +152,6 @@ class FunctionCall:
 
     def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Spec | None, ...]) -> list[Array | None]:
         """Run backward on the cotangents of the results that one has reached."""
-        del specs
         instruction = saved["context"]
         ends = np.cumsum([spec.size for spec in self.specs]).tolist()
         flat = zip(self.specs, ends, strict=True)
@@ -190,12 +188,10 @@ class Inside(Observer):
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Look at the operands of an operation."""
-        del op, result, params
         self._look(*operands)
 
     def is_argument(self, x: Tensor) -> bool:
         """Return False: nothing here is a program's."""
-        del x
         return False
 
     def overwrites(self, x: Tensor, value: Any) -> None:
@@ -217,17 +213,14 @@ class Inside(Observer):
 
     def becomes_view(self, x: Tensor, name: str) -> None:
         """Look at a tensor that changes its shape."""
-        del name
         self._changes(x)
 
     def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
         """Look at what is used."""
-        del what
         self._look(tensor)
 
     def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
         """Refuse: replays draw before they run."""
-        del tensor, draw
         self._stop("a Function that draws random numbers")
 
     def note_escape(self, tensor: Tensor) -> None:

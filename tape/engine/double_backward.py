@@ -150,7 +150,6 @@ class RecordedRun(BackwardRun):
         return True
 
     def _sweep(self, pending: list[Seed], *, single: bool) -> None:
-        del single
         with graph_observers.reading(pending) as (graph, tapes):
             sweep, self.swept = RecordedSweep(self, graph, [*tapes.values()], {s.slot for s in pending}), lambda: graph
             for seed in pending:

@@ -207,7 +207,6 @@ class Anomaly:
 
     def concerns(self, instruction: Instruction) -> bool:
         """Return whether the gradients of an instruction are checked."""
-        del instruction
         return True
 
     def look(

@@ -148,7 +148,6 @@ class _RearrangementPullbacks(Pullbacks):
     def run(
         self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
     ) -> list[Contribution]:
-        del instruction, saved
         spec = self.form.specs[0]
         assert spec is not None
         same = g.spec.dtype == spec.dtype

@@ -55,7 +55,6 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801
     """Within it what operations save is copied to memory of its own; on the CPU that is all there is to it."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        del pin_memory, device_type
         super().__init__(clone, lambda packed: packed)
 
 

@@ -85,7 +85,6 @@ class TensorCall(RoutineCall):
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any
     ) -> list[Tensor | None]:
         """Run the vjp on tensors."""
-        del stash
         form, op = instruction.form, self.op
         assert op.vjp is not None
         if gradient is None:

@@ -468,7 +468,6 @@ class ProgramRecorder(Recorder):
 
     def _begun(self, kept: Array, x: Tensor) -> int:
         """Return a node that begins with what a tensor's memory holds now; of equal elements one is kept."""
-        del x
         nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
         if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
             nodes.append(
@@ -522,7 +521,6 @@ class ProgramRecorder(Recorder):
 
     def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
         """Take it for an escape of the operands that an operation raised by their values."""
-        del op, params, error
         for x in operands:
             self.note_escape(x)
 
