@@ -103,7 +103,7 @@ class Elementwise(Op):
     usual ``input`` and ``other``. ``domain``: what the inputs are made of, for the tests, any real number if not told.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` has what computes some p: a ufunc, or a
-    function made of ufuncs. ``function``: whether there is a public function of that name, beside PyTorch's others.
+    function made of ufuncs.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
     that there is none, and the forward expression runs as it stands, ufunc by ufunc. ``vector``: large results are
     computed by our own kernel, to 2 ulp (kernels/language/vectormath.py).
@@ -113,7 +113,6 @@ class Elementwise(Op):
     repeatable: ClassVar[bool] = True
 
     forward: Rule = None  # type: ignore[assignment]
-    function: bool = True
     domain: tuple[str, ...] = ()
     operator: str = ""
     reversed_grad_fn: str = ""

@@ -69,6 +69,7 @@ class Routine(Op):
     domain: tuple[str, ...] = ("real",)
     unsettled: Rule | None = None
     pullback: tuple[Rule | None, ...] = ()
+    function: bool = False
     inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
     params: tuple[str, ...] = field(init=False)
     part: View = field(init=False)
@@ -80,7 +81,9 @@ class Routine(Op):
         inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         object.__setattr__(self, "inputs", inputs)
         object.__setattr__(self, "params", tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY))
-        part = ResultPart(name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, batch=strided_batch)
+        part = ResultPart(
+            name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, batch=strided_batch, function=False
+        )
         object.__setattr__(self, "part", part)
         wanted = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
         kept = *(n for n in inputs if n in wanted), *("y",) * (not wanted.isdisjoint(self.results))
@@ -605,6 +608,7 @@ class LoopMark(Op):
     """A step that marks where a loop or a body of it begins or ends; its result is the loop's own node."""
 
     pullback: tuple[Rule | None, ...] = ()
+    function: bool = False
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether it has the parameters of a begin, or none."""
@@ -651,6 +655,7 @@ class Guard(Op):
     repeatable: ClassVar[bool] = True
 
     pullback: tuple[Rule | None, ...] = (None, None)
+    function: bool = False
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether value and expected are alike."""

@@ -32,6 +32,7 @@ def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
     Reduction(
         name=name, doc=doc, grad_fn=grad_fn, selects=True,
         ufunc=ufunc, pullback=(lambda g, y, x, n: cut(np.logical_not((x == y) | ((x != x) & (y != y))), g / n),),
+        function=name.startswith("a"),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from kernels.rules.op import dispatched, turned
 Contraction(name="mm", doc="Matrix times matrix.", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", ranks=((2, 1),))
 Contraction(name="dot", doc="Inner product of two vectors.", ranks=((1, 1),))
-Contraction(name="vm", doc="Vector times matrix.", grad_fn="SqueezeBackward4", ranks=((1, 2),))
+Contraction(name="vm", doc="Vector times matrix.", grad_fn="SqueezeBackward4", ranks=((1, 2),), function=False)
 
 
 def plus(a: Any, b: Any) -> Any:

@@ -30,7 +30,7 @@ def _as_they_are(size: int, shape: Strides, *params: Any) -> tuple[Any, ...]:
 
 
 def _view(name: str, grad_fn: str, doc: str, apply: Any, batch: Any = None, **more: Any) -> None:
-    View(name=name, doc=doc, grad_fn=grad_fn, apply=apply, batch=batch, **more)
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=apply, batch=batch, function=False, **more)
 
 
 def _turned(name: str, grad_fn: str, doc: str) -> None:
@@ -124,19 +124,19 @@ _view(
     "reversed", "AliasBackward0", "The order along dims reversed, to be copied: the memory itself is never shown so.",
     _reversed, _as_they_are,
 )  # fmt: skip
-CLONE = Copy(name="clone", doc="A copy in memory of its own.")
-Copy(name="to_copy", doc="A copy of another dtype.")
+CLONE = Copy(name="clone", doc="A copy in memory of its own.", function=False)
+Copy(name="to_copy", doc="A copy of another dtype.", function=False)
 Join(
     name="concatenate", doc="Tensors end to end along a dim.", torch=("cat", "concat"), grad_fn="CatBackward0",
     join=np.concatenate,
 )  # fmt: skip
 Join(name="stack", doc="Tensors side by side along a new dim.", join=np.stack)
-Copy(name="flip", doc="The order of the elements reversed along dims.")
-Gather(name="index", doc="Elements picked by index arrays or a mask.")
-Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices")
+Copy(name="flip", doc="The order of the elements reversed along dims.", function=False)
+Gather(name="index", doc="Elements picked by index arrays or a mask.", function=False)
+Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices", function=False)
 Write(
     name="index_put_", doc="Values added to part of a tensor, repeatedly where an index repeats.",
-    grad_fn="IndexPutBackward0", adds=True,
+    grad_fn="IndexPutBackward0", adds=True, function=False,
 )  # fmt: skip
 LOOP_BEGIN = LoopBegin(name="loop_begin", doc="The begin of what is repeated while guards hold.", grad_fn="")
 LOOP_AGAIN = LoopAgain(name="loop_again", doc="The end of a body: what the next iteration starts from.", grad_fn="")

@@ -381,7 +381,8 @@ class Op:
     """What every record says about its operation, and what every interpreter may ask its kind.
 
     ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
-    name of the backward node, in which {} stands for PyTorch's name.
+    name of the backward node, in which {} stands for PyTorch's name, ``function`` whether there is a public function
+    of that name, beside the others.
     """
 
     name: str
@@ -389,6 +390,7 @@ class Op:
     pullback: tuple[Rule | None, ...]
     torch: tuple[str, ...] = ()
     grad_fn: str = "{}Backward0"
+    function: bool = True
 
     inputs: ClassVar[tuple[str, ...]] = ()  # what rules call the operands
     extras: ClassVar[tuple[str, ...]] = ()  # what rules call the results that have no gradient

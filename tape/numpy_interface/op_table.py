@@ -1,22 +1,30 @@
-"""The table of all operations in docs/operations.md, interpolation."""
+"""Functions made from records alone, the table of all operations in docs/operations.md, interpolation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.kinds.elementwise import Elementwise, Select
+from kernels.foundation.tables import exact
+from kernels.kinds.elementwise import Elementwise, Reduction, Select
 from kernels.kinds.routine import Routine
+from kernels.kinds.views import View
 from kernels.operations import OPS, interpolation
 from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
+from tape import return_types
 from tape.operations import contractions, reductions, sorting
 from tape.operations.elementwise import FUNCTIONS, install_in_place, numpy_name
 from tape.operations.rearranging import flip
+from tape.operations.reductions import along
 from tape.operations.solves import solve_banded
 from tape.recording import creation, foreign_calls, record, views
-from tape.recording.parameters import names_of
+from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import names_of, parameters_like, printed, with_axis, with_name
 from tape.recording.promotion import alike
+from tape.tensors import hooks
 from tape.tensors.hooks import RECORDS, implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -25,7 +33,95 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# In-place variants of functions that are no single elementwise record.
+# Public functions that follow from records alone: of reductions, routines and views that have none written by hand.
+#
+# A function is offered as ``tape.f``, as a method and, if NumPy has one of that name, to NumPy. Its parameters are
+# those of the record: of a reduction PyTorch's ``dim`` and ``keepdim``, else the operands and static parameters of
+# ``forward`` or ``apply``, with their defaults.
+
+MADE: dict[str, Callable[..., Any]] = {}  # the functions that were made here, by name
+
+
+def function_of(op: Op) -> Callable[..., Any]:
+    """Return the function of a record as users call it."""
+    return cached_call()(with_name(op.name, op.doc)(_MAKERS[type(op)](op)))
+
+
+def _reduction(op: Any) -> Callable[..., Any]:
+    @with_axis
+    @with_name(op.name)
+    def reduce(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+        return along(op, input, dim, keepdim, dtype)
+
+    return reduce
+
+
+def _routine(op: Any) -> Callable[..., Any]:
+    names = (*op.results, *op.extras)
+    kind = return_types.named(op.name, op.doc, *names) if len(names) > 1 else None
+
+    def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        results = foreign_calls.call(op, *operands, **{name: _static(op, name, x) for name, x in params.items()})
+        return results if kind is None else kind(*results)
+
+    return _written(op, op.forward, run)
+
+
+def _view(op: Any) -> Callable[..., Any]:
+    def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return record.view(op, tensor_of(*operands), tuple(_static(op, name, x) for name, x in params.items()))
+
+    return _written(op, op.apply, run, count=1)
+
+
+_MAKERS: dict[type, Callable[[Any], Callable[..., Any]]] = {Reduction: _reduction, Routine: _routine, View: _view}
+
+
+def _written(op: Op, like: Callable[..., Any], run: Callable[..., Any], count: int | None = None) -> Callable[..., Any]:
+    """Return a function with the parameters of another one: so many operands, then static parameters, by name."""
+    parameters = parameters_like(like)
+    if count is None:
+        count = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+    names = ["input", *(p.name for p in parameters[1:])]
+    kind, shown = Parameter.POSITIONAL_OR_KEYWORD, zip(names, parameters, strict=True)
+    static = ", ".join(f"{name!r}: {name}" for name in names[count:])
+    body = f"return run(({', '.join(names[:count])},), {{{{{static}}}}})"
+    return printed(op.name, [Parameter(n, kind, default=p.default, annotation="Any") for n, p in shown], body, run=run)  # type: ignore[no-any-return]
+
+
+def _static(op: Op, name: str, value: Any) -> Any:
+    """Return a static parameter as it may be part of a key: lists as tuples."""
+    if isinstance(value, list):
+        value = tuple(_static(op, name, x) for x in value)
+    try:
+        exact(value)
+    except TypeError:
+        raise TypeError(
+            f"{op.name}(): {name} is static, a number, a string, or a tuple of them; got {type(value).__name__}"
+        ) from None
+    return value
+
+
+def _to_numpy(function: Callable[..., Any], numpys: Any) -> None:
+    """Let a reduction serve NumPy's function of the same name."""
+
+    @hooks.implements(numpys)
+    def serve(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+        if out is not None:
+            raise TypeError(f"np.{numpys.__name__}: out= is not supported for tensors; assign the result")
+        return function(a, axis, bool(keepdims), dtype=dtype)
+
+
+for _op in OPS.values():
+    if not _op.function or type(_op) not in _MAKERS:
+        continue
+    if _op.name in FUNCTIONS or _op.name in hooks.FUNCTIONS or hasattr(Tensor, _op.name):
+        continue
+    MADE[_op.name] = hooks.public(*_op.torch)(function_of(_op))
+    _of_numpy = getattr(np, _op.name, None)
+    if isinstance(_op, Reduction) and _of_numpy is not None and _of_numpy not in hooks.NUMPY:
+        _to_numpy(MADE[_op.name], _of_numpy)
+
 
 _added = contractions.addmm, contractions.addmv, contractions.addr, contractions.baddbmm, contractions.addbmm
 for _function in (*_added, reductions.renorm, sorting.cumsum, sorting.cumprod):

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import tape
+from tape.numpy_interface import op_table
 from tape.operations import elementwise
 from tape.tensors import hooks
 
 
 def written() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the functions that are no single record, under the name they are offered by."""
-    yield from hooks.FUNCTIONS.items()
+    yield from ((name, f) for name, f in hooks.FUNCTIONS.items() if f not in op_table.MADE.values())
     records = set(elementwise.RUN.values())
     for module in (tape.linalg, tape.special):
         for name in module.__all__:

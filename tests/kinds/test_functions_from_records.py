@@ -1,5 +1,6 @@
-"""What follows from the record of a reduction, a routine or a view: declared here, used as users do."""
+"""A public function follows from the record of a reduction, a routine or a view: declared here, used as users do."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +12,7 @@ from kernels.kinds.elementwise import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
 from kernels.operations import OPS
-from tape.operations import reductions
-from tape.recording import foreign_calls, record
+from tape.numpy_interface import op_table
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ def energy() -> Reduction:
 
 
 def tails(results: tuple[str, ...] = ("y",)) -> Routine:
-    def forward(x: Array, *, scale: float) -> Any:
+    def forward(x: Array, *, scale: float = 1.0) -> Any:
         y = scale * np.cumsum(x[..., ::-1], -1)[..., ::-1]
         return y if len(results) == 1 else (y, -x)
 
@@ -52,7 +52,7 @@ def tails(results: tuple[str, ...] = ("y",)) -> Routine:
 def every_second() -> View:
     return View(
         name="every_second", doc="Every second element.", grad_fn="EverySecondBackward0",
-        apply=lambda x, start: x[..., start::2], batch=lambda _size, _shape, start: (start,),
+        apply=lambda x, start=0: x[..., start::2], batch=lambda _size, _shape, start: (start,),
     )  # fmt: skip
 
 
@@ -63,11 +63,7 @@ def declared() -> Iterator[Callable[..., Any]]:
 
     def function(op: Any) -> Any:
         names.append(op.name)
-        if isinstance(op, Reduction):
-            return lambda x, dim, keepdim=False: reductions.along(op, x, dim, keepdim)
-        if isinstance(op, View):
-            return lambda x, *params: record.view(op, x, params)
-        return lambda x, **params: foreign_calls.call(op, x, **params)
+        return op_table.function_of(op)
 
     yield function
     for name in names:
@@ -91,7 +87,8 @@ def test_of_a_reduction(declared: Callable[..., Any]) -> None:
     y, x_grad = gradient(function, 0, keepdim=True)
     assert y.tolist() == (X * X).sum(0, keepdims=True).tolist()
     assert x_grad.tolist() == (2 * X * np.arange(1.0, 5.0)).tolist()
-    assert function(tape.tensor(X), (0, 1)).item() == (X * X).sum()
+    assert function(tape.tensor(X), axis=(0, 1)).item() == (X * X).sum()
+    assert list(inspect.signature(function).parameters) == ["input", "dim", "keepdim", "dtype", "axis", "keepdims"]
 
 
 def test_of_a_routine(declared: Callable[..., Any]) -> None:
@@ -99,16 +96,20 @@ def test_of_a_routine(declared: Callable[..., Any]) -> None:
     y, x_grad = gradient(function, scale=2.0)
     assert y.tolist() == (2 * np.cumsum(X[:, ::-1], 1)[:, ::-1]).tolist()
     assert x_grad.tolist() == (2 * np.cumsum(np.arange(1.0, 9.0).reshape(2, 4), 1)).tolist()
-    over_rows = tape.func.vmap(lambda x: function(x, scale=2.0))
-    assert over_rows(tape.tensor(X)).tolist() == function(tape.tensor(X), scale=2.0).tolist()
+    assert str(inspect.signature(function)).startswith("(input: ")
+    assert tape.func.vmap(function)(tape.tensor(X)).tolist() == function(tape.tensor(X)).tolist()
+    with pytest.raises(TypeError, match=r"tails\(\): scale is static.*got Tensor"):
+        function(tape.tensor(X), scale=tape.tensor(2.0))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'factor'"):
+        function(tape.tensor(X), factor=2.0)
 
 
 def test_of_a_routine_with_several_results(declared: Callable[..., Any]) -> None:
     function = declared(tails(("y", "minus")))
     x = tape.tensor(X, requires_grad=True)
-    y, minus = function(x, scale=1.0)
-    assert minus.tolist() == (-X).tolist()
-    (y.sum() + 3 * minus.sum()).backward()
+    found = function(x)
+    assert found.minus.tolist() == (-X).tolist()
+    (found.y.sum() + 3 * found[1].sum()).backward()
     assert x.grad is not None
     assert x.grad.tolist() == (np.cumsum(np.ones_like(X), 1) - 3).tolist()
 
@@ -119,12 +120,17 @@ def test_of_a_view(declared: Callable[..., Any]) -> None:
     assert y.tolist() == X[:, 1::2].tolist()
     assert x_grad.tolist() == [[0, 1, 0, 2], [0, 3, 0, 4]]
     x = tape.tensor(X)
-    function(x, 0).zero_()
+    function(x).zero_()
     assert x.tolist() == (X * [0, 1, 0, 1]).tolist()
-    assert tape.func.vmap(lambda x: function(x, 0))(tape.tensor(X)).tolist() == X[:, ::2].tolist()
+    assert tape.func.vmap(function)(tape.tensor(X)).tolist() == X[:, ::2].tolist()
 
 
 def test_a_view_without_a_rule_for_batches_is_refused_by_vmap(declared: Callable[..., Any]) -> None:
     function = declared(View(name="first", doc="The first.", grad_fn="FirstBackward0", apply=lambda x: x[:1]))
     with pytest.raises(NotImplementedError, match="vmap: first has no batching rule"):
         tape.func.vmap(function)(tape.tensor(X))
+
+
+def test_what_is_written_by_hand_stays() -> None:
+    assert not {"sum", "amax", "logsumexp"} & op_table.MADE.keys()
+    assert all(OPS[name].function for name in op_table.MADE)
