@@ -109,9 +109,9 @@ def test_results_are_those_of_dynamic_mode(count: int) -> None:
         case = Case(program_of(random.Random(7700 + seed), 7700 + seed))  # noqa: S311 (no secret)
         if case.is_tame():
             pieces += check(case)
-    for shape, seed, body in list(FOUND.values())[: 2 * count : 3]:
+    for shape, seed, body in list(FOUND.values())[:: 36 // count]:
         pieces += check(Case(written(body, shape, seed)))
-    assert pieces > 10 * count
+    assert pieces > 200 * count // 12, pieces
 
 
 @pytest.mark.usefixtures("small")
