@@ -61,13 +61,18 @@ def sum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None)
 @cached_call()
 @with_axis
 def mean(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
-    """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
+    """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only.
+
+    In functions that are given NumPy arrays the mean of integers is in float64, as NumPy's.
+    """
     input = tensor_of(input)
     if dtype is None and input.spec.dtype.kind in _INTEGERS:
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. Input dtype must be floating point, got {input.spec.dtype.name}; "
-            "convert it first: x.double().mean()"
-        )
+        if not modes.promotes_as_numpy():
+            raise RuntimeError(
+                "mean(): could not infer output dtype. Input dtype must be floating point, got "
+                f"{input.spec.dtype.name}; convert it first: x.double().mean()"
+            )
+        dtype = np.float64
     return along(_OPS["mean"], input, dim, keepdim, dtype)
 
 

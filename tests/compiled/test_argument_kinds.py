@@ -131,3 +131,17 @@ def test_an_inner_gradient_that_depends_on_no_argument_is_of_one_kind_at_each_ca
     compiled = tape.compile(lambda x, y: (*tape.value_and_grad(lambda z: z * z)(2), x * y))
     kinds = [kind_of(compiled(tape.ones(2), 3)) for _ in range(6)]
     assert kinds == kinds[:1] * 6
+
+
+def test_means_of_integers_are_numbers_as_of_arrays() -> None:
+    def function(x: Any, image: Any) -> Any:
+        return ((x - image.mean(axis=0)) ** 2).sum() * image.mean()
+
+    compiled = tape.compile(tape.value_and_grad(function))
+    for k in range(4):
+        x, image = np.arange(3.0) + k, np.arange(6).reshape(2, 3) * (k + 1)
+        value, gradient = compiled(x, image)
+        assert value == pytest.approx(function(x, image))
+        np.testing.assert_allclose(gradient, 2 * (x - image.mean(axis=0)) * image.mean())
+    with pytest.raises(RuntimeError, match="could not infer output dtype"):
+        tape.tensor([1, 2]).mean()
