@@ -101,8 +101,9 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
 def _graph(loss: Tensor) -> list[Instruction]:
     if type(loss._slot) is not int:
         return []
-    with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
-        return graph.marked[::-1]
+    order: list[Instruction] = []
+    graph_observers.on_all_tapes([Seed(loss._slot, loss.spec, 1.0)], lambda _, graph, __: order.extend(graph.marked))
+    return order[::-1]
 
 
 def _first(values: Array | None) -> Hit | None:

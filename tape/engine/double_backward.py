@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -149,13 +149,15 @@ class RecordedRun(BackwardRun):
         self.leaf(seed.slot, kind_rules.added(seed.value))
         return True
 
-    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
-        with graph_observers.reading(pending) as (graph, tapes):
-            sweep, self.swept = RecordedSweep(self, graph, [*tapes.values()], {s.slot for s in pending}), lambda: graph
-            for seed in pending:
-                sweep.add(seed.slot, seed.offset or 0, seed.spec, seed.value, clean=True)
-            for leaf, value in sweep.gradients():
-                self.leaf(leaf, value)
+    def _sweep(self, pending: list[Seed]) -> None:
+        graph_observers.on_all_tapes(pending, self._sweep_graph)
+
+    def _sweep_graph(self, seeds: list[Seed], graph: MarkedGraph, tapes: Collection[Tape]) -> None:
+        sweep, self.swept = RecordedSweep(self, graph, tapes, {seed.slot for seed in seeds}), lambda: graph
+        for seed in seeds:
+            sweep.add(seed.slot, seed.offset or 0, seed.spec, seed.value, clean=True)
+        for leaf, value in sweep.gradients():
+            self.leaf(leaf, value)
 
 
 def swept(
@@ -183,7 +185,7 @@ class RecordedSweep(Sweep):
     no contribution: the usual case. Otherwise it is a :class:`GradientBuffer`.
     """
 
-    def __init__(self, results: RecordedRun, graph: MarkedGraph, tapes: list[Tape], roots: set[Any]) -> None:
+    def __init__(self, results: RecordedRun, graph: MarkedGraph, tapes: Collection[Tape], roots: set[Any]) -> None:
         self.results, self.anomaly = results, graph_observers.current()
         self.hooks = {slot: registered for tape in tapes for slot, registered in tape.hooks.copy().items()}
         for tape in tapes:

@@ -11,8 +11,8 @@ import contextvars
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,16 +59,17 @@ def marked(tape: Tape, seeds: list[Seed]) -> MarkedGraph:
         return mark(tape.entries, tape.number, seeds)
 
 
-@contextmanager
-def reading(seeds: list[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
-    """Mark what leads to the roots, on all tapes; yield the graph, and the tapes by number, which drop nothing."""
+def on_all_tapes(
+    seeds: list[Seed], sweep: Callable[[list[Seed], MarkedGraph, Collection[Tape]], None]
+) -> Collection[Tape]:
+    """Mark what leads to the roots, on all tapes; call ``sweep`` while these drop nothing, and return them."""
     if len(seeds) == 1:  # the usual case
         tape = tape_of(seeds[0].slot)
         with tape.reading():
             graph = mark(tape.entries, tape.number, seeds)
             if not graph.foreign():
-                yield graph, {tape.number: tape}
-                return
+                sweep(seeds, graph, (tape,))
+                return (tape,)
     graphs: dict[int, MarkedGraph] = {}
     tapes: dict[int, Tape] = {}
     roots = {seed.slot: seed for seed in seeds}
@@ -85,7 +86,8 @@ def reading(seeds: list[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
                 if type(slot) is int and slot not in roots:
                     roots[slot] = Seed(slot, spec, 0.0)
                     todo.add(slot >> TAPE_BITS)
-        yield _merged(list(graphs.values()), roots), tapes
+        sweep(seeds, _merged(list(graphs.values()), roots), tapes.values())
+    return tapes.values()
 
 
 def _merged(graphs: list[MarkedGraph], roots: dict[int, Seed]) -> MarkedGraph:

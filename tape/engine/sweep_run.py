@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -186,12 +186,9 @@ class BackwardRun:
         pending = [seed for seed in seeds if not self._reach_leaf(seed)]
         if not pending:
             return
-        tapes = {seed.slot >> TAPE_BITS for seed in pending}
-        if self.free:
-            nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
         token = REACH.set(self.reach)
         try:
-            self._sweep(pending, single=len(tapes) == 1)
+            self._sweep(pending)
         except BaseException:
             for tensor in self.newly_retained:
                 make_extras(tensor).grad = None
@@ -199,9 +196,12 @@ class BackwardRun:
         finally:
             REACH.reset(token)
 
-    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+    def _sweep(self, pending: list[Seed]) -> None:
+        numbers = {seed.slot >> TAPE_BITS for seed in pending}
+        if self.free:
+            nodes.keep_edges(tape_of(number << TAPE_BITS) for number in numbers)
         try:
-            if single:
+            if len(numbers) == 1:
                 self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
                 return
         except CrossingError:
@@ -216,14 +216,15 @@ class BackwardRun:
                 pending += [Seed(slot, spec, value, family_offset_of(slot)) for slot, spec, value in foreign]
 
     def _sweep_all(self, seeds: list[Seed]) -> None:
-        with graph_observers.reading(seeds) as (graph, tapes):
-            observers = list({o.key: o for tape in tapes.values() for o in self.observers(tape, seeds)}.values())
-            observers = graph_observers.observed(graph, observers, restrict=self.restrict)
-            self.swept = lambda: graph
-            self.leaves += sweep_graph(graph, seeds, observers, self.restrict, self.batch)[0]
-            if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
-                graph_observers.release(tapes.values(), graph)
-        self._forget(*tapes.values())
+        self._forget(*graph_observers.on_all_tapes(seeds, self._sweep_graph))
+
+    def _sweep_graph(self, seeds: list[Seed], graph: MarkedGraph, tapes: Collection[Tape]) -> None:
+        observers = list({o.key: o for tape in tapes for o in self.observers(tape, seeds)}.values())
+        observers = graph_observers.observed(graph, observers, restrict=self.restrict)
+        self.swept = lambda: graph
+        self.leaves += sweep_graph(graph, seeds, observers, self.restrict, self.batch)[0]
+        if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
+            graph_observers.release(tapes, graph)
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
         observers = self.observers(tape, seeds)
