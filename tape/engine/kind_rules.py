@@ -65,7 +65,7 @@ def negative_zeros(value: Tensor) -> Any:
 
 
 def _follower() -> Any:
-    recorder = modes.current().recorder if modes.active() is None else None
+    recorder = modes.recorder()
     return recorder if hasattr(recorder, "negative_zeros") else None
 
 

@@ -309,13 +309,13 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
 
 def notify_overwrite(x: Tensor, value: Any) -> None:
     """Notify the recorder, if any, of a write that is about to happen."""
-    if modes.active() is None and (recorder := modes.current().recorder) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.overwrites(x, value)
 
 
 def notify_written(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
     """Notify the recorder, if any, of a write that has happened."""
-    if modes.active() is None and (recorder := modes.current().recorder) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.wrote(op, x, value, params)
 
 

@@ -134,20 +134,15 @@ def notify_observers(op: Any, operands: tuple[Any, ...], result: Tensor, params:
     mode.notify_anomaly(result._slot)
 
 
-def _recorder() -> modes.Observer | None:
-    """Return the recorder, if there is one: then no tape is active by itself."""
-    return modes.current().recorder if modes.active() is None else None
-
-
 def note_escape(x: Any) -> None:
     """Notify the recorder that a value escapes: it becomes a Python number or array."""
-    if isinstance(x, Tensor) and (recorder := _recorder()) is not None:
+    if isinstance(x, Tensor) and (recorder := modes.recorder()) is not None:
         recorder.note_escape(x)
 
 
 def note_number(x: Tensor) -> None:
     """Notify the recorder that the only element of a tensor becomes a Python number."""
-    if (recorder := _recorder()) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.note_number(x)
 
 
@@ -158,25 +153,25 @@ def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def note_drawing(generator: Any) -> None:
     """Notify the recorder that a generator is about to be drawn from."""
-    if (recorder := _recorder()) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.note_drawing(generator)
 
 
 def note_drawn(x: Tensor, draw: Any) -> None:
     """Notify the recorder of a new tensor of random numbers, and of what draws them."""
-    if (recorder := _recorder()) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.note_drawn(x, draw)
 
 
 def note_unrecorded(x: Any, what: str) -> None:
     """Notify the recorder that a tensor, or None, is used for something, beside its value, that is not recorded."""
-    if (x is None or isinstance(x, Tensor)) and (recorder := _recorder()) is not None:
+    if (x is None or isinstance(x, Tensor)) and (recorder := modes.recorder()) is not None:
         recorder.note_unrecorded(x, what)
 
 
 def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
     """Notify the recorder that an operation raised by the values of its operands: the caller may catch that."""
-    if (recorder := _recorder()) is not None:
+    if (recorder := modes.recorder()) is not None:
         recorder.note_raised(op, operands, params, error)
 
 

@@ -235,9 +235,9 @@ def _off(tape: Tape) -> ActiveTape:
     return OFF_GIVEN_ARRAYS if tape.given_arrays else GRADIENTS_OFF
 
 
-def is_recording() -> bool:
-    """Whether a recorder observes operations."""
-    return active() is None and current().recorder is not None
+def recorder() -> Observer | None:
+    """Return the recorder, if there is one: then no tape is active by itself."""
+    return current().recorder if active() is None else None
 
 
 def turned(mode: Mode, *, grad: bool) -> Mode:

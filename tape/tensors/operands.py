@@ -133,7 +133,7 @@ def lent(value: Any) -> Array:
     memory itself: what they read from outside is read again at replays.
     """
     array = usable(value)
-    recorded = modes.is_recording()
+    recorded = modes.recorder() is not None
     if array.size <= COPIED and not recorded:
         return np.array(array, order="K")
     if not (recorded or array.flags.c_contiguous or array.flags.f_contiguous):
