@@ -139,7 +139,7 @@ def begin_join(registry: RegistryTable, call: CallRequest):
 
 def read_joined(registry: RegistryTable, call: CallRequest):
     """Read the tensors of a list, and as words the arguments behind it, then the forms, odd where wanted."""
-    joined, operands, words, t, wants = call.joined, call.operands, call.words, call.tape & ~1, 0
+    joined, operands, words, t, wants = call.joined, call.operands, call.words, call.tape & ~3, 0
     count, is_list = size_of(registry, joined), kind_of(joined) == registry.list_type
     if call.count == 1 and call.names == 0:
         call.used = 1
@@ -267,10 +267,12 @@ def entry_of(registry, call: CallRequest):
     if t == -1:
         return 0
     plain = call.marks & structs.ARGUED == 0
-    entry = CallEntry(plain_entry(registry, call, t & ~1) if plain else argued_entry(registry, call, t & ~1))
+    entry = CallEntry(plain_entry(registry, call, t & ~3) if plain else argued_entry(registry, call, t & ~3))
     if entry == 0:
         return 0
-    return entry if t & 1 == 0 or entry.operation != 0 or entry.kind == structs.SLOWLY else 0
+    if t & 1 == 0 or entry.kind == structs.SLOWLY:
+        return entry
+    return entry if entry.operation != 0 and (entry.params != 0 or t & 2 != 0) else 0
 
 
 def is_same(registry, call: CallRequest, entry: CallEntry):
@@ -278,7 +280,7 @@ def is_same(registry, call: CallRequest, entry: CallEntry):
     x, operand = TensorObject(load_i8(call.args)), CallOperand(call.operands)
     same = entry.op == call.marks & (structs.NUMBERED - 1) and entry.first == operand.form and x.form == operand.form
     same = same and is_alive(entry.form)
-    same = same and entry.wants == (1 if operand.slot != 0 and call.tape & ~1 != 0 else 0)
+    same = same and entry.wants == (1 if operand.slot != 0 and call.tape & ~3 != 0 else 0)
     same = same and x.value == operand.object and x.slot & ~c_api.UNHELD == operand.slot & ~c_api.UNHELD
     return same and tape_in_force(registry) == call.tape
 
@@ -347,7 +349,7 @@ def record_and_notify(registry, call: CallRequest, entry: CallEntry, results, va
         set_value(entry, CallEntry.form, result, value)
     if second != 0:
         set_value(entry, CallEntry.extra, second, load_i8(operands + structs.EXTRA_AT))
-    t = TapeHeader(call.tape & ~1)
+    t = TapeHeader(call.tape & ~3)
     if entry.block != 0:
         large, slot = entry.large, append(t, entry, operands, value)
         if writes:
@@ -396,7 +398,7 @@ def new_by_python(registry, call: CallRequest, entry: CallEntry):
     entry = entry_of(registry, call)
     same = entry != 0 and entry.kind == structs.CALLED and entry.loop == function
     same = same and gives_two(entry) == (extra != 0) and are_alike(call.operands, before) != 0
-    same = same and can_do(call.tape & ~1, entry, call.operands) != 0
+    same = same and can_do(call.tape & ~3, entry, call.operands) != 0
     if not same:
         dropped(extra)
         return record_and_notify(registry, call, entry, results, dropped(value))
@@ -424,7 +426,7 @@ def new_value(registry: RegistryTable, call: CallRequest, entry: CallEntry):
         entry = entry_of(registry, call)
         if entry != 0 and (entry.target != structs.NEW or entry.kind == structs.CALLED or gives_two(entry) != two):
             entry = 0
-    if entry == 0 or can_do(call.tape & ~1, entry, call.operands) == 0:
+    if entry == 0 or can_do(call.tape & ~3, entry, call.operands) == 0:
         return record_and_notify(registry, call, entry, results, 0)
     value, risky = 0, is_risky(registry, entry)
     if not risky or secure(registry, entry, call.args, call.operands) != 0:

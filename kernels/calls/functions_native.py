@@ -265,7 +265,7 @@ def base_of(x: TensorObject, entry: CallEntry):
 
 def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
     """Whether native code can make the view now: not where dead views are to be forgotten, or the tape is full."""
-    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block
+    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~3), entry.block
     views, value = TensorObject(base_of(x, entry)).views, CallOperand(call.operands).object
     count = c_api.PyList_Size(views) if views != 0 else 0
     if count < 0:

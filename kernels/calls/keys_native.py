@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from kernels.language.llvm_values import kept_apart
 from kernels.native import c_api, structs
 from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, tape_registry, three_words
-from kernels.native.memory import HEADER, bits_of, load_f8, load_i8, pointer_b1, store_i8, word
+from kernels.native.memory import HEADER, bits_of, call_two, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of
-from kernels.native.structs import CallEntry, CallOperand, RegistryTable
+from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
 
-RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
+RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_TABLES, RECORDER_ITEMS = range(6)
 
 
 def look_at(variable):
@@ -42,9 +43,9 @@ def is_current(registry: RegistryTable, recorder):
 
 
 def tape_in_force(registry: RegistryTable):
-    """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
+    """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too, or three.
 
-    -1 where Python has to make the call.
+    Three where native code records; -1 where Python has to make the call.
     """
     tape = look_at(registry.active)
     if tape == 0:
@@ -57,7 +58,8 @@ def tape_in_force(registry: RegistryTable):
         if recorder != 0:
             if is_current(registry, recorder):
                 t = header_of(registry, c_api.PyTuple_GetItem(recorder, RECORDER_TAPE))
-                t = t + 1 if t != -1 else -1
+                native = kind_of(c_api.PyTuple_GetItem(recorder, RECORDER_TABLES)) == registry.array_type
+                t = t + (3 if native else 1) if t != -1 else -1
             c_api.Py_DecRef(recorder)
     return t
 
@@ -77,25 +79,43 @@ def given_arrays(registry: RegistryTable):
     return result
 
 
-def operands_for_recorder(registry: RegistryTable, entry: CallEntry, args, operands):
+def operands_for_recorder(registry: RegistryTable, call: RecordedCall):
     """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
 
     Integers stay integers for integer results: beyond 2**53 they are no doubles, and shifts accept no doubles.
     """
-    result = c_api.PyTuple_New(entry.operands)
-    floats = entry.dtype == c_api.SINGLES or entry.dtype == c_api.DOUBLES
-    for i in range(entry.operands):
+    result = c_api.PyTuple_New(call.count)
+    for i in range(call.count):
         if result == 0:
             return 0
-        x = word(args, i)
-        if kind_of(x) == registry.tensor_type or (kind_of(x) == registry.int_type and not floats):
+        x = call.args[i]
+        if kind_of(x) == registry.tensor_type or (kind_of(x) == registry.int_type and call.floats == 0):
             c_api.Py_IncRef(x)
         else:
-            x = c_api.PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
+            x = c_api.PyFloat_FromDouble(load_f8(call.operands + CallOperand.SIZE * i + CallOperand.double))
             if x == 0:
                 return dropped(result)
         c_api.PyTuple_SetItem(result, i, x)
     return result
+
+
+@kept_apart
+def notify_by_python(registry: RegistryTable, notify, call: RecordedCall):
+    """Notify a recorder by its Python function: 1; -1 with an exception."""
+    arguments, operands = sixteen_words(), operands_for_recorder(registry, call)
+    if operands == 0:
+        return -1
+    store_i8(arguments, call.operation)
+    store_i8(arguments + 8, operands)
+    store_i8(arguments + 16, call.result)
+    params = c_api.PyTuple_New(0) if call.params == 0 else call.params
+    store_i8(arguments + 24, params)
+    c_api.Py_IncRef(call.params)
+    answer = c_api.PyObject_Vectorcall(notify, arguments, 4, 0)
+    c_api.Py_DecRef(operands)
+    c_api.Py_DecRef(params)
+    c_api.Py_DecRef(answer)
+    return 1 if answer != 0 else -1
 
 
 def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, result):
@@ -104,24 +124,26 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     if recorder == 0 or is_current(registry, recorder) == 0:
         c_api.Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
-    arguments, done = sixteen_words(), 0
-    operation, params = entry.operation, entry.params
-    c_api.Py_IncRef(operation)
-    c_api.Py_IncRef(params)
-    operands_tuple = operands_for_recorder(registry, entry, args, operands)
-    if operands_tuple != 0:
-        store_i8(arguments, operation)
-        store_i8(arguments + 8, operands_tuple)
-        store_i8(arguments + 16, result)
-        store_i8(arguments + 24, params)
-        answer = c_api.PyObject_Vectorcall(c_api.PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
-        c_api.Py_DecRef(operands_tuple)
-        c_api.Py_DecRef(answer)
-        done = 1 if answer != 0 else 0
-    c_api.Py_DecRef(operation)
-    c_api.Py_DecRef(params)
+    call, native, done = RecordedCall(sixteen_words()), c_api.PyTuple_GetItem(recorder, RECORDER_TABLES), 0
+    call.operation = entry.operation
+    call.params = entry.params
+    c_api.Py_IncRef(call.operation)  # Python code that runs may have another call take the entry's place
+    c_api.Py_IncRef(call.params)
+    call.count = entry.operands
+    call.floats = 1 if entry.dtype == c_api.SINGLES or entry.dtype == c_api.DOUBLES else 0
+    call.shows = 1 if entry.target == structs.SHOWN or entry.target == structs.ALIASED else 0
+    call.args = args
+    call.operands = operands
+    call.result = result
+    if kind_of(native) == registry.array_type:
+        tables = load_i8(native + HEADER)
+        done = call_two(load_i8(tables), tables, call)
+    if done == 0:
+        done = notify_by_python(registry, c_api.PyTuple_GetItem(recorder, RECORDER_NOTIFY), call)
+    c_api.Py_DecRef(call.operation)
+    c_api.Py_DecRef(call.params)
     c_api.Py_DecRef(recorder)
-    return done
+    return 1 if done == 1 else 0
 
 
 # Calls in the table whose values a Python function computes: no inner loop of NumPy's, or two results.

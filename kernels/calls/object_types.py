@@ -205,6 +205,7 @@ _TENSOR_MEMBERS = {
     "_extras": (c_api.OBJECT, TensorObject.extras, 0),
     "_offset": (c_api.SIZE, TensorObject.offset, 0),
     "_bytes": (c_api.SIZE, TensorObject.bytes, 0),
+    "_node": (c_api.SIZE, TensorObject.node, 0),
     "__weaklistoffset__": (c_api.SIZE, TensorObject.weak, c_api.READONLY),
 }
 _REPLACED = frozenset(

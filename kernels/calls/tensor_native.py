@@ -20,7 +20,7 @@ from kernels.native.c_api import (
 from kernels.native.memory import HEADER, load_f8, load_i8, module_words, store_f8, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of, new_tensor, owned, visit_all, wrong
 from kernels.native.record_native import exchange
-from kernels.native.structs import LARGE, LARGEST_LOSS, RegistryTable
+from kernels.native.structs import LARGE, LARGEST_LOSS, NODE_MASK, RegistryTable
 from kernels.native.tape_native import hold, let_go, tape_of
 
 CONTROL = True
@@ -232,11 +232,19 @@ def spare(x: TensorObject, kind):
     if (kind == registry.tensor_type or kind == registry.stale_type) and count < c_api.MOST_SPARES:
         x.offset = 0
         x.bytes = 0
+        x.node = 0
         x.value = registry.spare
         registry.spare = x
         registry.spares = count + 1
     else:
         c_api.PyObject_GC_Del(x)
+
+
+def end_recorded(node):
+    """Tell the recorder that wants to know that a tensor which it knows is gone."""
+    recorder = tape_registry().recording
+    if recorder != 0 and node - (node & NODE_MASK) == recorder.serial:
+        recorder.alive -= 1
 
 
 def dealloc(x: TensorObject) -> Void:
@@ -245,6 +253,8 @@ def dealloc(x: TensorObject) -> Void:
     if x.weak != 0:
         c_api.PyObject_ClearWeakRefs(x)
     slot, size = x.slot, x.bytes
+    if x.node != 0:
+        end_recorded(x.node)
     empty(x)
     spare(x, kind)
     c_api.Py_DecRef(kind)

@@ -378,7 +378,7 @@ def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObje
 
 def can_write(registry: RegistryTable, call: CallRequest, entry: CallEntry, view: TensorObject):
     """Whether a write can be done and recorded now: x is no leaf, retains no gradient, and the tape has room."""
-    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block
+    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~3), entry.block
     if converted(entry, call.operands) == 0:
         return False
     if entry.wants == 0:

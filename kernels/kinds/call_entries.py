@@ -118,7 +118,7 @@ class Notification:
 
     op: Any
     count: int
-    params: tuple[Any, ...] = ()
+    params: tuple[Any, ...] | None = ()  # None: only recorders that need none are notified
 
 
 def cache_call(

@@ -33,6 +33,7 @@ class TensorObject(Struct, start=8, step=8):
     slot: int  # 0, a slot, one that the tensor does not hold (marked UNHELD), a leaf's address turned negative
     offset: int
     bytes: int
+    node: int  # of the program that is recorded: its number, and the recorder's above that
     weak: int
 
 
@@ -127,10 +128,14 @@ PyErr_NoMemory = _api("PyErr_NoMemory", _OBJECT)
 PyErr_Occurred = _api("PyErr_Occurred", _OBJECT)
 PyErr_SetNone = _api("PyErr_SetNone", types.void, _OBJECT)
 PyErr_WriteUnraisable = _api("PyErr_WriteUnraisable", types.void, _OBJECT)
+PyEval_GetFrame = _api("PyEval_GetFrame", _OBJECT)  # borrowed
 PyEval_RestoreThread = _api("PyEval_RestoreThread", types.void, _WORD)
 PyEval_SaveThread = _api("PyEval_SaveThread", _WORD)
 PyFloat_AsDouble = _api("PyFloat_AsDouble", types.float64, _OBJECT)
 PyFloat_FromDouble = _api("PyFloat_FromDouble", _OBJECT, types.float64)
+PyFrame_GetBack = _api("PyFrame_GetBack", _OBJECT, _OBJECT)
+PyFrame_GetCode = _api("PyFrame_GetCode", _OBJECT, _OBJECT)
+PyFrame_GetLasti = _api("PyFrame_GetLasti", types.int32, _OBJECT)
 PyList_Append = _api("PyList_Append", types.int32, _OBJECT, _OBJECT)
 PyList_GetItem = _api("PyList_GetItem", _OBJECT, _OBJECT, _WORD)
 PyList_New = _api("PyList_New", _OBJECT, _WORD)

@@ -103,6 +103,7 @@ class RegistryTable(Struct):
     given_arrays: int  # where a tape says that a function runs that was given NumPy's arrays
     stale_type: int  # the type of stale views
     clone: int  # the number of the operation that copies a tensor
+    recording: RecorderTables  # of the recorder that is told of tensors' ends
     hit: int  # what makes calls that are in the table
 
 
@@ -508,7 +509,7 @@ class CallEntry(Struct):
     bytes: int  # of the result
     operation: int  # what a recorder is notified of: the operation,
     operands: int  # how many operands,
-    params: int  # the parameters
+    params: int  # the parameters; 0 where only a recorder in native code, which needs none, is notified
     extent: int  # of the view by any ints how many there are, with AXIS words each in place of the index
     flags: int  # whether the view can be written
     ties: int  # of an extremum the nest in which its ties are counted
@@ -520,6 +521,19 @@ class CallEntry(Struct):
 
 
 KEY = CallEntry.block  # words of a call's key
+
+
+class RecordedCall(Struct):
+    """A call that a recorder is notified of."""
+
+    operation: int
+    params: int
+    count: int  # operands
+    floats: int  # whether the result is of floats, for which ints among the operands become floats
+    shows: int  # whether the result is of the memory of its first operand
+    args: Array[int]
+    operands: Array[int]  # a :class:`CallOperand` each, in bytes
+    result: int
 
 
 class CallOperand(Struct, step=8):
@@ -555,7 +569,7 @@ class CallRequest(Struct, step=8):
     args: int  # the arguments; of a join its tensors
     count: int  # how many arguments are given by place
     names: int  # the names of those given by name, which follow; 0 if there are none
-    tape: int  # the tape in force, one more where a recorder is notified
+    tape: int  # the tape in force, one more where a recorder is notified, three more where it is in native code
     number: int  # that is part of the key: the bits of an operand, or a hash of the words
     value: int  # that a PUTS operation writes; of a join, whether any tensor is wanted
     joined: int  # of a join the list,
@@ -621,3 +635,89 @@ gradient."""
 MOST_VIEWS = 32  # views of a base before the dead among them are to be forgotten
 APART, SAME, OVERLAPPING = range(3)
 """How the elements of a part that is written, and those of the value, stand to each other in one memory."""
+
+
+# The steps of a program that is recorded as words, and what its recorder knows.
+
+
+class StepWords(Struct):
+    """The steps of a program, end to end."""
+
+    address: int  # where the words are
+    used: int
+    room: int  # how many there may be
+
+
+class RecorderTables(Struct):
+    """A recorder as native code knows it: addresses of objects, and of its tables."""
+
+    record: int  # the function that records
+    serial: int  # what stands above a node in a tensor that the recorder knows
+    alive: int  # how many such tensors there are, as long as it is the one that is told of their ends
+    tensor_type: int
+    float_type: int
+    int_type: int
+    array_type: int
+    node_type: int
+    none: int
+    true: int
+    false: int
+    known: int  # the nodes, by id, of tensors that another recording has known
+    nodes: int
+    forms: int
+    results: int  # tensors that steps have made,
+    room: int  # and of how many more bytes, and tensors times RESULT_BYTES, they are held
+    numbers: int
+    rows: int  # a table of :class:`KnownStep`
+    mask: int  # of its rows
+    constants: int  # as many rows of :class:`KnownConstant`; 0 where constants are not known by their memory
+    owned: StepWords  # the memory of the program: where each part begins and ends
+    steps: StepWords
+    marks: StepWords  # two words each: where steps begin, and the instruction of the user's code; 0 without lines
+    mark: int  # Python's function that marks
+    marked: int  # the last mark
+    codes: StepWords  # two words each: code that is known, and its number, above that of an instruction; OWN_CODE
+
+
+class KnownStep(Struct):
+    """What steps have in common: what they are known by, then what is recorded of them."""
+
+    operation: int
+    form: int  # of the result
+    params: int
+    first: int  # the forms of operands, odd where a gradient is wanted
+    second: int
+    third: int
+    rest: int  # whether the result has a slot, mixed with the forms of further operands
+    kind: int  # the number of the kind
+    node: int
+    is_view: int
+
+
+class KnownConstant(Struct):
+    """An array that was used as a constant."""
+
+    data: int  # where it begins
+    spec: int
+    node: int
+    copy: int  # what it held
+    bytes: int
+
+
+class NodeObject(Struct, start=16, step=8):
+    """A :class:`ProgramNode`."""
+
+    argument: int
+    base: int
+    buffer_offset: int
+    constant: int
+    differentiable: int
+    family: int
+    offset: int
+    spec: int
+
+
+NODE_MASK = (1 << 32) - 1  # of a node in a tensor; above it stands the recorder's serial
+OWN_CODE = -1  # what stands for code of this package: its caller counts
+RESULT_BYTES = 1 << 12
+"""What holding a result counts, beside its own bytes."""

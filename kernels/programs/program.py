@@ -5,15 +5,18 @@ from __future__ import annotations
 import copyreg
 import functools
 import importlib
+import itertools
 import os
 import pickle
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.calls.object_types import place_of
 from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.foundation.tables import Recent, exact
 from kernels.kinds.elementwise import Select
@@ -22,52 +25,31 @@ from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routin
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
-from kernels.language.llvm_values import Struct
 from kernels.native import c_api
 from kernels.native.c_api import NATIVE
-from kernels.native.memory import readable, row, where
-from kernels.native.structs import XK_ARRAY, XK_DOUBLE, XK_INTEGER, XK_SINGLE, ExchangedValue, ExchangeHead
+from kernels.native.memory import REGISTRY, readable, row, where, word_at
+from kernels.native.structs import (
+    NODE_MASK,
+    XK_ARRAY,
+    XK_DOUBLE,
+    XK_INTEGER,
+    XK_SINGLE,
+    ExchangedValue,
+    ExchangeHead,
+    KnownConstant,
+    KnownStep,
+    NodeObject,
+    RecorderTables,
+    RegistryTable,
+    StepWords,
+)
 from kernels.operations import OPS
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef
 
 # The steps of a program as words: a growable block of integers of 64 bits, and tables of what they stand for.
 
-N_APARTS = 3  # types of operations that are left to Python
-
-
-class RecorderTables(Struct):
-    """Addresses of objects: types, the recorder's tables, its numbers and steps."""
-
-    float_type: int
-    tensor_type: int
-    form_type: int
-    tuple_type: int
-    none: int
-    known: int
-    nodes: int
-    forms: int
-    alike: int
-    held: int
-    numbers: int
-    slowly: int  # the Python function for everything else
-    apart: int  # the first of the N_APARTS types
-    steps: StepWords = 12 + N_APARTS
-
-
-class StepWords(Struct):
-    """The steps of a program, end to end."""
-
-    address: int  # where the words are
-    used: int
-    room: int  # how many there may be
-
-
 HEAD = 2  # in front of the operands of each step: the number of its kind, and its result
-
-ALIKE_NODE, ALIKE_KIND, ALIKE_PARAMS = range(3)
-"""What stands for results that are alike, as a tuple: the node, the kind of their steps, its parameters."""
-
 
 Operand = int | float  # A node's number, or a Python number
 
@@ -102,22 +84,14 @@ class RawStep(NamedTuple):
     at: int
 
 
-class Steps(Sequence[Step]):
-    """The steps of a program, end to end in one block of words: the number of the kind, the result, the operands.
+class Words:
+    """A growable block of integers of 64 bits, to which native code appends, too."""
 
-    An operand is a node, or where it is negative ``~k`` for the Python number ``numbers[k]``. Steps of one kind have
-    operands and results of the same specs. Objects for steps are made when one is looked at: a program of a million
-    operations would be a million objects, to keep and for Python's collector to look through.
-    """
-
-    __slots__ = ("_block", "_starts", "head", "kinds", "numbers")
+    __slots__ = ("_block", "head")
 
     def __init__(self) -> None:
-        self.kinds: list[StepKind] = []
-        self.numbers: list[Any] = []
         self.head = array("q", bytes(8 * 3))
-        """Address of the words, how many there are, and for how many there is room: native code appends, too."""
-        self._starts: tuple[array[int], int] = array("q"), 0
+        """Address of the words, how many there are, and for how many there is room."""
         self.hold(array("q", bytes(8 * FIRST)))
 
     def hold(self, block: array[int]) -> None:
@@ -129,6 +103,33 @@ class Steps(Sequence[Step]):
     def words(self) -> array[int]:
         """A copy of the words."""
         return self._block[: self.head[StepWords.used]]
+
+    def append(self, words: array[int]) -> None:
+        """Append words; there is room for MOST more."""
+        used = self.head[StepWords.used]
+        if used + len(words) + MOST > self.head[StepWords.room]:
+            block = array("q", bytes(8 * (2 * used + len(words) + MOST)))
+            block[:used] = self._block[:used]
+            self.hold(block)
+        self._block[used : used + len(words)] = words
+        self.head[StepWords.used] = used + len(words)
+
+
+class Steps(Words, Sequence[Step]):
+    """The steps of a program, end to end in one block of words: the number of the kind, the result, the operands.
+
+    An operand is a node, or where it is negative ``~k`` for the Python number ``numbers[k]``. Steps of one kind have
+    operands and results of the same specs. Objects for steps are made when one is looked at: a program of a million
+    operations would be a million objects, to keep and for Python's collector to look through.
+    """
+
+    __slots__ = ("_starts", "kinds", "numbers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[StepKind] = []
+        self.numbers: list[Any] = []
+        self._starts: tuple[array[int], int] = array("q"), 0
 
     @property
     def starts(self) -> array[int]:
@@ -151,14 +152,7 @@ class Steps(Sequence[Step]):
 
     def add(self, kind: int, result: int, operands: Iterable[int]) -> None:
         """Append a step."""
-        words = array("q", (kind, result, *operands))
-        used = self.head[StepWords.used]
-        if used + len(words) + MOST > self.head[StepWords.room]:
-            block = array("q", bytes(8 * (2 * used + len(words) + MOST)))
-            block[:used] = self._block[:used]
-            self.hold(block)
-        self._block[used : used + len(words)] = words
-        self.head[StepWords.used] = used + len(words)
+        self.append(array("q", (kind, result, *operands)))
 
     def fit(self) -> None:
         """Give back the room for more steps."""
@@ -547,24 +541,102 @@ def native() -> bool:
     return readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code() and c_api.agrees()
 
 
-APART = (View, ResultPart, Select)
-"""Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""
-assert len(APART) == N_APARTS
-
-
 class Tables:
-    """A recorder's tables: the node of each tensor by its id, and the form of each node's tensor."""
+    """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
-    __slots__ = ("_kinds", "alike", "forms", "held", "known", "nodes", "steps")
+    __slots__ = (
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "nodes", "owned", "results", "serial", "steps",
+        "words",
+    )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
         self.nodes, self.steps = nodes, steps
+        self.serial = next(_serials) << NODE_MASK.bit_length()
         self.known: dict[int, int] = {}
-        self.forms: list[Any] = []  # for each node the form, or spec, of its tensor if it is differentiable; else None
-        self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
-        """What is shared by all results of a form: the node, the kind of steps, the parameters."""
-        self.held: list[Any] = []
+        self._foreign: list[Any] = []
+        """Nodes, by ids, of tensors that another recording has known, and may still know."""
+        self.forms: list[Any] = []
+        """Form, or spec, of each node's tensor when it was seen last; None where that is not known."""
+        self.results: list[Any] = []
+        """Tensors that steps have made, for gradients that are taken inside: as long as these are few and small."""
+        self.words: Array | None = None  # where native code records, too
+        self.owned = Words()
+        """The program's own memory: where each part, outside memory that it writes or an argument's, begins and ends."""
         self._kinds: dict[Any, int] = {}
+
+    def connect(self, tensor: type) -> None:
+        """Have native code record what it repeats."""
+        if not (NATIVE and native() and has_node_layout()):
+            return
+        function = jit.load_module("programs.recorder_native").record.address
+        self._rows = np.zeros((_ROWS, KnownStep.SIZE), np.int64)
+        kinds = {"tensor": tensor, "float": float, "int": int, "array": np.ndarray, "node": ProgramNode}
+        objects = {f"{name}_type": id(kind) for name, kind in kinds.items()}
+        objects |= {"none": id(None), "true": id(True), "false": id(False), "numbers": id(self.steps.numbers)}
+        objects |= {name: id(getattr(self, name)) for name in ("known", "nodes", "forms", "results")}
+        head, owned = (words.buffer_info()[0] for words in (self.steps.head, self.owned.head))
+        self._kept: list[Any] = []
+        self.words = np.array(
+            row(
+                RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
+                steps=head, owned=owned, room=_HELD,
+            )
+        )  # fmt: skip
+
+    def node_of(self, x: Any) -> int | None:
+        """Return the node of a tensor; None if it has none."""
+        node: int = getattr(x, "_node", 0)
+        if node & ~NODE_MASK == self.serial:
+            return node & NODE_MASK
+        return self.known.get(id(x))
+
+    def know(self, x: Any, node: int) -> None:
+        """Let a tensor be known by a node."""
+        before: int = getattr(x, "_node", 0)
+        if before & ~NODE_MASK in (0, self.serial):
+            x._node = self.serial + node
+            self._count(not before)
+        else:
+            self.known[id(x)] = node
+            self._foreign.append(x)  # its id stays its own
+
+    def forget(self, x: Any) -> None:
+        """Know a tensor no longer."""
+        if getattr(x, "_node", 0) & ~NODE_MASK == self.serial:
+            x._node = 0
+            self._count(-1)
+        self.known.pop(id(x), None)
+
+    def _count(self, more: int) -> None:
+        if self.words is not None:
+            self.words[RecorderTables.alive] += more
+
+    def made(self, x: Any) -> None:
+        """Hold a tensor that a step has made, if there is room."""
+        if self.words is None or self.words[RecorderTables.room] > 0:
+            self.results.append(x)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether the results of all steps are held."""
+        return self.words is None or bool(self.words[RecorderTables.room] > 0)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Count the tensors that are known, within."""
+        address = 0 if self.words is None else where(self.words)
+        before = word_at(REGISTRY.address + 8 * RegistryTable.recording)
+        try:
+            if address:
+                REGISTRY.set(recording=address)
+            yield
+        finally:
+            if address:
+                REGISTRY.set(recording=before)
+
+    def alive(self) -> int | None:
+        """Return how many of the tensors that are known are alive, at most; None where nobody counts."""
+        return None if self.words is None else int(self.words[RecorderTables.alive])
 
     def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
         """Return the number of a kind of steps, by specs or types of operands and result, and by what a form is of."""
@@ -578,27 +650,65 @@ class Tables:
             kinds.append(StepKind(op, form, params, len(specs) - 1))
         return number
 
+    def dtypes(self) -> set[str]:
+        """Return the names of the dtypes that steps have."""
+        return {spec.dtype.name for _, _, _, specs in self._kinds for spec in specs if isinstance(spec, Spec)}
+
     def nodes_added(self, form: Any = None) -> None:
         """Keep up with nodes that have been added: the last one has this form."""
         self.forms += [None] * (len(self.nodes) - len(self.forms))
         if form is not None:
             self.forms[-1] = form
 
+    def uses(self, array: Array, spec: Spec, node: int, copy: Array) -> None:
+        """Let native code know an array, which is held, by a constant's node as long as it holds what a copy does."""
+        if self.words is None or not array.flags.forc or array.nbytes != copy.nbytes:
+            return
+        if not self.words[RecorderTables.constants]:
+            self._constants = np.zeros((_ROWS, KnownConstant.SIZE), np.int64)
+            self.words[RecorderTables.constants] = where(self._constants)
+        constant = np.array(
+            row(KnownConstant, data=where(array), spec=id(spec), node=node, copy=where(copy), bytes=array.nbytes)
+        )
+        enter = jit.load_module("programs.recorder_native").enter_constant.entry_point
+        enter(where(self.words), where(constant))
 
-class _Kept(np.ndarray[Any, Any]):
-    """Words, with the objects whose addresses they are."""
+    def repeats(self, op: Op, params: tuple[Any, ...], operands: Sequence[int], result: Any, kind: int) -> None:
+        """Let native code record further steps like one, whose result is the last node.
 
-    objects: list[Any]
+        ``operands`` are words for their forms, as :class:`KnownStep` has them.
+        """
+        if self.words is None or len(self._kept) >= _ROWS // 2:
+            return
+        form, node, views = result._form, self.nodes[-1], isinstance(op, View)
+        forms = np.array(operands, np.int64)
+        key = row(
+            KnownStep, operation=id(op), form=id(form), params=0 if views and not params else id(params), rest=int(type(result._slot) is int),
+            kind=kind, node=id(node), is_view=int(views),
+        )  # fmt: skip
+        words = np.array(key)
+        enter = jit.load_module("programs.recorder_native").enter.entry_point
+        enter(where(self.words), where(words), where(forms), len(forms))
+        self._kept.append((op, form, params, node))
 
 
-def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
-    """Return what records an operation, or calls ``slowly`` for it; None without native code."""
-    if not (NATIVE and native()):
-        return None
-    kinds = [float, tensor, Form, tuple, None]
-    steps = tables.steps
-    objects = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
-    words = [*(id(x) for x in (*kinds, *objects, *APART)), steps.head.buffer_info()[0]]
-    table_words = np.array(words, np.int64).view(_Kept)
-    table_words.objects = [*objects, steps]
-    return bound("programs.replay_native", "notify", table_words)
+def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:
+    """Return where nodes of two programs of as many nodes may differ: all that do, and constants, among others."""
+    if not (NATIVE and native() and has_node_layout()):
+        pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
+        return list(pairs.values())  # nodes of one form are one object, most often
+    out = np.empty(len(ones), np.int64)
+    differing = jit.load_module("programs.recorder_native").differing.entry_point
+    return out[: differing(id(ones), id(others), id(None), where(out))].tolist()  # type: ignore[no-any-return]
+
+
+@functools.cache
+def has_node_layout() -> bool:
+    """Whether nodes are laid out as native code reads them."""
+    return place_of(ProgramNode, *NodeObject.FIELDS) == [at for at, _ in NodeObject.FIELDS.values()]
+
+
+_serials = itertools.count(1)
+_HELD = 1 << 24  # bytes of results that are held
+_ROWS = 1 << 10
+"""Steps that are not alike of which a recorder may know half as many."""

@@ -244,7 +244,7 @@ class KnownTensors:
         self._tables, self._recipe = tables, recipe
         self._seen = self._steps = 0
         self._by_node: dict[int, int] = {}
-        """Where they are among those that are held, so that nothing more holds them."""
+        """Where they are among the results that are held, so that nothing more holds them."""
         self._by_slot: dict[int, int] = {}
         self._made: dict[int, int] = {}
         self._written: dict[int, int] = {}  # the last step that wrote to the memory of a node
@@ -253,9 +253,9 @@ class KnownTensors:
 
     def _catch_up(self) -> None:
         tables = self._tables
-        held = tables.held
+        held = tables.results
         for at in range(self._seen, len(held)):
-            node = tables.known.get(id(held[at])) if isinstance(held[at], Tensor) else None
+            node = tables.node_of(held[at])
             if node is not None:
                 self._by_node[node] = at
                 if type(held[at]._slot) is int:
@@ -311,12 +311,12 @@ class KnownTensors:
         if self._is_written(operand.node, step.at):
             return None
         constant = constant_tensor(scalar_or_array(value))
-        self._tables.held.append(constant)
-        self._tables.known[id(constant)] = operand.node
+        self._tables.results.append(constant)
+        self._tables.know(constant, operand.node)
         return constant
 
     def _wanted(self, node: int, slot: Any, since: int) -> Tensor | None:
-        x = self._tables.held[self._by_node[node]] if node in self._by_node else None
+        x = self._tables.results[self._by_node[node]] if node in self._by_node else None
         return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
 
     def _is_written(self, node: int, since: int) -> bool:

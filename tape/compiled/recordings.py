@@ -5,8 +5,10 @@ A recorder never raises: what it cannot follow is noted, with the line, and the 
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,8 @@ from kernels.kinds.routine import FUNCTION, Callback, Routine
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.operations.views import GUARD
-from kernels.programs.program import ProgramError, ProgramNode, Recipe, StepWords, describe
+from kernels.native.structs import StepWords
+from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe, differing_nodes
 from kernels.rules.loop_printer import DTYPES
 from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.body_maker import Rolled, rolled
@@ -137,11 +140,11 @@ class CallRecorder(ProgramRecorder):
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Identify a tensor that has taken over another's value with that one."""
-        if id(x) not in self.nodes:
+        if self.node_of(x) is None:
             self.replaced.append(x)
         super().taken(x, value)
 
-    def let_go(self, since: int) -> None:
+    def let_go(self, since: tuple[int, int]) -> None:
         """Hold no longer what nobody else does of the tensors that are held since then: what they held is constant."""
         sources = [(n, as_array(x), ref(x)) for n, x in self.sources.items() if isinstance(x, Tensor)]
         readers, replaced = [(n, ref(x)) for n, x in self.readers.items()], list(map(ref, self.replaced))
@@ -172,10 +175,10 @@ class CallRecorder(ProgramRecorder):
         self.outer.append(draw)
         self.draws.append(self.recipe.steps.head[StepWords.used])
         node = self._cloned(NodeRef(source), tensor.spec)
-        self.nodes[id(tensor)] = node
+        self.know(tensor, node)
         self.held.append(tensor)
         if type(tensor._value) is not float and tensor.spec.size:
-            self.owned.append((*byte_bounds(as_array(tensor)), node))
+            self._own(*byte_bounds(as_array(tensor)), node)
 
     def function_called(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positional: int) -> Any:
         """Make a call of an ``autograd.Function``, and record it as a call of Python."""
@@ -262,7 +265,8 @@ class CallRecorder(ProgramRecorder):
 
     def _is_made(self, x: Tensor) -> bool:
         """Whether a tensor is an argument, or was made by the call."""
-        node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
+        node = self.node_of(x)
+        node = self.node_of(base_of(x)) if node is None else node
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is None
 
     def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
@@ -405,6 +409,8 @@ class CallRecorder(ProgramRecorder):
             self.recipe.nodes.append(ProgramNode(spec, base=above, offset=where(array) - where(root)))
             node = len(self.recipe.nodes) - 1
         self.copies[key] = node
+        if (copy := self.recipe.nodes[node].constant) is not None:
+            self.tables.uses(array, spec, node, copy)
         return node
 
     def _new(self, spec: Spec, value: Array, source: Any) -> int:
@@ -435,9 +441,8 @@ class CallRecorder(ProgramRecorder):
         return super()._begun(kept, x) if known is None else self._cloned(NodeRef(known), spec)
 
 
-_HELD_BY_LOOP = 2  # references to an object from the loop that counts them
-_TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
 (_ALONE,) = map(sys.getrefcount, [object()])  # what is counted of an object that a list alone holds
+_TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
 
 
 class Recording:
@@ -519,16 +524,17 @@ def record_call(
     if earlier:
         watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
-    leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
+    with recorder.tables.told():
+        leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
+        recorder.release()
     recording = Recording(recorder, len(inputs))
     recording.reads, recording.template, recording.recipe.outputs = finder, template, outputs
-    recording.recipe.steps.fit()
+    recorder.finish()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)
-    nodes = {id(node): node for node in recording.recipe.nodes}
-    if names := {node.spec.dtype.name for node in nodes.values()} - DTYPES:
+    if names := recorder.tables.dtypes() - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
-    if not recording.stopped and (escaped := _escaped(recorder, leaves)):
+    if not recording.stopped and (escaped := _escaped(recorder, inputs, leaves)):
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
     if guarded and watch is not None and not (watch.reason or recording.stopped):
         trace = RecordedTrace(recording)
@@ -569,24 +575,30 @@ def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
         recording.stop(str(error))
 
 
-def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:
+def _escaped(recorder: CallRecorder, inputs: list[Tensor], leaves: list[Any]) -> str:
     """Return which tensor that the call made is held by anything but its results; empty if none is."""
-    held = recorder.held
-    outside = {id(x) for x in (*recorder.outer, *recorder.readers.values(), *recorder.sources.values())}
-    outside.update(id(held[i]) for i in range(len(recorder.recipe.arguments)))
-    shared = [k for k, count in enumerate(map(sys.getrefcount, held)) if count > _ALONE]
-    counts = Counter(map(id, leaves))
-    counts.update(map(id, map(held.__getitem__, shared)))
-    counts.update(id(g.tensor) for g in recorder.guards)
-    shared = [k for k in shared if isinstance(held[k], Tensor) and id(held[k]) not in outside]
-    if any(sys.getrefcount(held[k]) > counts[id(held[k])] + _HELD_BY_LOOP - 1 for k in shared):
-        counts.update(id(x._base) for x in held if isinstance(x, Tensor) and is_view(x))
-    for x in (held[k] for k in shared):
-        if sys.getrefcount(x) > counts[id(x)] + _HELD_BY_LOOP:
-            node = recorder.nodes.get(id(x))
-            names = [step.op.name for step in recorder.recipe.steps if step.result == node]
-            return f"a result of {names[0]}" if names else "a constant"
+    tables = recorder.tables
+    outside = [*inputs, *recorder.outer, *recorder.readers.values(), *recorder.sources.values()]
+    held = [x for x in [*leaves, *[g.tensor for g in recorder.guards]] if isinstance(x, Tensor)]
+    held += [x._base for x in held if is_view(x)]
+    counts, ours = Counter(map(id, held)), {id(x) for x in outside}
+    results = list({id(x): x for x in held if id(x) not in ours}.values())
+    for at, count in enumerate(map(sys.getrefcount, results)):
+        if count > _ALONE + 2 * counts[id(results[at])]:  # here, and where it was found
+            return _named(recorder, results[at])
+    known = {id(x): x for x in [*outside, *held] if isinstance(x, Tensor)}
+    alive = tables.alive()
+    if alive is None or alive > sum(tables.node_of(x) is not None for x in known.values()):
+        for x in gc.get_objects():
+            if isinstance(x, Tensor) and id(x) not in known and tables.node_of(x) is not None:
+                return _named(recorder, x)
     return ""
+
+
+def _named(recorder: CallRecorder, x: Tensor) -> str:
+    node = recorder.node_of(x)
+    names = [step.op.name for step in recorder.recipe.steps if step.result == node]
+    return f"a result of {names[0]}" if names else "a constant"
 
 
 def difference(a: Recording, b: Recording) -> str:
@@ -598,8 +610,7 @@ def difference(a: Recording, b: Recording) -> str:
             if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
                 return f"operation {x.at} was {x.op.name}, then {y.op.name}"
         return f"there were {len(one.steps)} operations, then {len(other.steps)}"
-    numbers = zip(one.steps.numbers, other.steps.numbers, strict=True)
-    if not all(same(x, y) for x, y in numbers):
+    if not _same_numbers(one.steps.numbers, other.steps.numbers):
         return "a Python number in an operation was another one"
     if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
         return "other results were returned, or other arguments written"
@@ -611,14 +622,21 @@ def difference(a: Recording, b: Recording) -> str:
     return loops or _differing_value(a, b)
 
 
+def _same_numbers(ones: list[Any], others: list[Any]) -> bool:
+    if {*map(type, ones), *map(type, others)} == {float}:
+        return array("d", ones).tobytes() == array("d", others).tobytes()
+    return len(ones) == len(others) and all(map(same, ones, others))
+
+
 def _differing_value(a: Recording, b: Recording) -> str:
     if a.template != b.template or a.kept.keys() != b.kept.keys():
         return "the result had another structure"
     if not all(same(a.kept[i], b.kept[i]) for i in a.kept):
         return "a result that is no tensor was another one"
-    ones, others = a.recipe.nodes, b.recipe.nodes  # nodes of one form are one object, most often
-    pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
-    for i in pairs.values():
+    ones, others = a.recipe.nodes, b.recipe.nodes
+    if len(ones) != len(others):
+        return "it used another number of constants that the call made, or read from outside"
+    for i in differing_nodes(ones, others):
         x, y = ones[i], others[i]
         one, other = [None if node.constant is None else node.constant.tobytes() for node in (x, y)]
         if (_TRAITS(x) != _TRAITS(y) or one != other) and not _live(a, b, i):

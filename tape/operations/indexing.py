@@ -46,7 +46,7 @@ def items_of(key: Any) -> tuple[Any, ...]:
 def _by_part(call: Call) -> Tensor:
     """Return ``x[key]``, and enter it: a view, or elements that are picked."""
     result: Tensor = call.run()
-    if not enter_view(call, result, lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1]):
+    if not enter_view(call, result, indexed=True):
         cache_gather(call, result, by_index)
     return result
 

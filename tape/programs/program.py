@@ -578,7 +578,7 @@ class _Block:
             raise ProgramError(_NOTHING)
         recipe = self._recorder.recipe
         recipe.outputs = [steps[-1].result]
-        steps.fit()
+        self._recorder.finish()
         self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
         self._program._unfinished = ""
 
@@ -613,7 +613,7 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     mode = modes.Mode(grad=True, recorder=recorder)
     template, kept = modes.call_under(mode, _run, fun, signature, values, recorder)
     recorder.check()
-    recorder.recipe.steps.fit()
+    recorder.finish()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, values, written)
     # not with the recorder: it holds every tensor of the recording, and so their graph

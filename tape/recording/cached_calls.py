@@ -231,21 +231,23 @@ def _computed(run: Run, result: Any) -> Computation | None:
     return replace(how, extra=places, pair=partial(tuple.__new__, type(result)))
 
 
-def enter_view(call: Call, result: Tensor, params: Callable[..., tuple[Any, ...]] | None = None) -> bool:
+def enter_view(call: Call, result: Tensor, *, indexed: bool = False) -> bool:
     """Enter a view of the first argument; whether it is one.
 
-    Of ``x[key]`` recorders are notified of ``params(x, key)``; of others Python notifies them.
+    ``indexed``: by an index, ``x[key]``. Only recorders in native code are notified of a view whose parameters its form
+    does not have.
     """
     x, form = call.args[0], result._form
     if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.tape_beside_recorder() is None:
         return False
-    axes = () if params is None or form.params else calls.axes_of(x._form.spec, call.args[1])
-    asked = None if axes else arguments(call.args[1:], call.named, indexed=params is not None)
+    axes = () if not indexed or form.params else calls.axes_of(x._form.spec, call.args[1])
+    asked = None if axes else arguments(call.args[1:], call.named, indexed=indexed)
     key = Key(call.number, (x._form,), (type(result._slot) is int,), len(axes) if asked is None else asked.hashed)
     known = (asked is None and not axes) or calls.kind_of(key) is not None
     how = None if known else _view_computation(x, result)
     if how is not None:
-        notification = None if params is None or axes else Notification(form.op, 1, params(*call.args))
+        alone = indexed or form.specs[0] is x._form.spec  # not a view of another view that was taken
+        notification = Notification(form.op, 1, form.params or None) if alone else None
         cache_call(key, form, how, notification=notification, largest=form.spec.bytes, asked=asked, axes=axes)
     return True
 

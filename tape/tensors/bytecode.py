@@ -254,37 +254,32 @@ def line_of(stack: Frames) -> str:
     return f"{code.co_filename}:{line}" + (f": {text}" if text else "")
 
 
-class LineTable:
-    """Numbers the user's lines from which this package is called; ``lines`` has files, numbers in them, and sources."""
+class CodeTable:
+    """Numbers the user's code from which this package is called, and says of which line an instruction is."""
 
-    def __init__(self, lines: list[tuple[str, int, str]]) -> None:
-        self.lines = lines
-        self._codes: dict[int, tuple[CodeType, bool]] = {}
-        """Codes by their ids, and whether they are this package's own."""
-        self._numbers: dict[tuple[str, int], int] = {}
-        self.known: dict[tuple[int, int], int] = {}
-        """The numbers of lines, by the id of the user's code and the instruction: to work out the line takes longer."""
+    def __init__(self) -> None:
+        self.codes: list[CodeType] = []
+        self._numbers: dict[int, int] = {}  # by id of the code; -1 for this package's own
+        self._own: list[CodeType] = []  # their ids stay their own
 
-    def number(self, frame: FrameType | None) -> int:
-        """Return the number of the user's line that stands above a frame, or in it; -1 where there is none."""
-        while frame is not None:
-            code = frame.f_code
-            known = self._codes.get(id(code))
-            if known is None:
-                known = self._codes[id(code)] = code, _ours(frame)
-            if not known[1]:
-                break
-            frame = frame.f_back
-        else:
-            return -1
-        key = id(code), frame.f_lasti
-        number = self.known.get(key)
+    def number(self, frame: FrameType) -> int:
+        """Return the number of a frame's code; -1 if it is this package's own."""
+        code = frame.f_code
+        number = self._numbers.get(id(code))
         if number is None:
-            line = code.co_filename, frame.f_lineno
-            number = self.known[key] = self._numbers.setdefault(line, len(self.lines))
-            if number == len(self.lines):
-                self.lines.append((*line, linecache.getline(*line).strip()))
+            own = _ours(frame)
+            number = self._numbers[id(code)] = -1 if own else len(self.codes)
+            (self._own if own else self.codes).append(code)
         return number
+
+    def lines(self, number: int) -> list[int]:
+        """Return the line of each instruction of a code."""
+        code = self.codes[number]
+        lines = [code.co_firstlineno] * (len(code.co_code) // 2)
+        for low, high, line in code.co_lines():
+            if line is not None:
+                lines[low // 2 : high // 2] = [line] * ((high - low) // 2)
+        return lines
 
 
 class Run(NamedTuple):

@@ -18,6 +18,7 @@ class Observer(Protocol):
 
     maps: bool = False  # whether it records one example of several, whose values may not leave for Python
     has_guards: bool = False  # whether it guards what leaves for Python: in replays that has the same value
+    tables_words: Any = None  # what native code needs to record what it repeats
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Be notified of an operation that has run."""
@@ -153,7 +154,7 @@ OFF_GIVEN_ARRAYS: Final = 0
 ASK_MODE: Final = None
 _active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
 _sole_recorder: ContextVar[Any] = ContextVar("tape_sole_recorder", default=None)
-"""Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify."""
+"""Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify, words."""
 active: Callable[[], ActiveTape] = _active.get
 """Return the active tape.
 
@@ -350,7 +351,7 @@ def _sole_recorder_of(mode: Mode) -> tuple[Any, ...] | None:
     recorder = mode.recorder
     if recorder is None or not _short(mode._replace(recorder=None)):
         return None
-    return mode, mode.grad and own_tape(), mode.thread, recorder.notify
+    return mode, mode.grad and own_tape(), mode.thread, recorder.notify, recorder.tables_words
 
 
 def tape_beside_recorder() -> ActiveTape:

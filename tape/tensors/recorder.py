@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import linecache
 import sys
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
-from weakref import ref
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -18,23 +20,22 @@ from kernels.foundation.specs import Spec, fills, spec_of
 from kernels.kinds.elementwise import Select
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import root_of
-from kernels.kinds.views import View
+from kernels.kinds.views import ResultPart, View
 from kernels.native.memory import where
 from kernels.operations import OPS
+from kernels.native.structs import NODE_MASK, OWN_CODE, RecorderTables, StepWords
 from kernels.programs.program import (
-    APART,
     Lines,
     ProgramError,
     ProgramNode,
     Recipe,
     StepKind,
-    StepWords,
     Tables,
-    native_notify,
+    Words,
 )
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
-from tape.tensors.bytecode import LineTable
+from tape.tensors.bytecode import CodeTable
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_shown, is_view
@@ -47,17 +48,28 @@ _PACKAGES = (*PACKAGES, "copy", "copyreg")
 class Recorder(Observer):
     """What recorders of programs and of vmap's examples have in common: the program, and which tensor is which node."""
 
-    def __init__(self, recipe: Recipe, nodes: dict[int, int], held: list[Any]) -> None:
-        self.recipe, self.nodes, self.held = recipe, nodes, held
-        """The node of each tensor by its id, which stays its own as long as the tensor is held."""
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.held: list[Any] = []
         self.escapes: list[str] = []
         self.open = False
+
+    def node_of(self, x: Tensor) -> int | None:
+        """Return the node of a tensor; None if it is not known."""
+        raise NotImplementedError
+
+    def know(self, x: Tensor, node: int) -> None:
+        """Let a tensor, which is held, be known by a node."""
+        raise NotImplementedError
+
+    def unknow(self, x: Tensor) -> None:
+        """Know a tensor no longer."""
+        raise NotImplementedError
 
     def _add(self, x: Tensor, node: ProgramNode) -> int:
         number = len(self.recipe.nodes)
         self.recipe.nodes.append(node)
-        self.held.append(x)
-        self.nodes[id(x)] = number
+        self.know(x, number)
         return number
 
     def _place_view(self, node: ProgramNode, above: int, source: Tensor, result: Tensor) -> None:
@@ -69,7 +81,7 @@ class Recorder(Observer):
 
     def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
-        node = self.nodes.get(id(x))
+        node = self.node_of(x)
         return not self.open and node is not None and self.recipe.nodes[node].argument
 
     def becomes_view(self, x: Tensor, name: str) -> None:
@@ -81,13 +93,13 @@ class Recorder(Observer):
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Take in that a tensor has become what another is."""
-        if id(value) in self.nodes:
-            self.nodes[id(x)] = self.nodes[id(value)]
-            self.held.append(x)
+        node = self.node_of(value)
+        if node is not None:
+            self.know(x, node)
 
     def released(self, x: Tensor, value: Tensor) -> None:
         """Identify what was a view with the copy that it is now."""
-        self.nodes.pop(id(x), None)
+        self.unknow(x)
         Recorder.taken(self, x, value)
 
     def note_number(self, tensor: Tensor) -> None:
@@ -125,24 +137,20 @@ class ProgramRecorder(Recorder):
     def __init__(self, *, lines: bool = False) -> None:
         recipe = Recipe(lines=Lines() if lines else None)
         self.tables = tables = Tables(recipe.nodes, recipe.steps)
-        super().__init__(recipe, tables.known, tables.held)
+        super().__init__(recipe)
+        tables.connect(Tensor)
+        self.tables_words = tables.words
+        self.node_of, self.know, self.unknow = tables.node_of, tables.know, tables.forget  # type: ignore[method-assign]
         self._alike: dict[Any, ProgramNode] = {}
-        me = ref(self)
-        self._slowly = lambda *args: me()._notify(*args)  # type: ignore[union-attr]
-        native = native_notify(tables, Tensor, self._slowly)
-        if native is not None:
-            vars(self)["notify"] = native
-        self._marking = None if recipe.lines is None else _Marking(recipe, recipe.lines)
-        if self._marking is not None:
-            vars(self)["notify"] = self._marking.before(native or self._slowly)
+        self._marks = None if recipe.lines is None else _Marks(tables)
         self.copies: dict[Any, int] = {}
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
         """The program's own memory: outside memory that it writes, and arguments': first and last address, node."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
-        self.of_constants: dict[tuple[int, int], list[int]] = {}
-        """Ids of views that were recorded as ones of constants, by the addresses of these: until they are written."""
+        self.of_constants: dict[tuple[int, int], list[ReferenceType[Tensor]]] = {}
+        """Views that were recorded as ones of constants, by the addresses of these: until they are written."""
         self.moved: set[int] = set()
         """Ids of tensors whose memory was replaced: their views may share the memory from before."""
         self.reached: dict[int, str] = {}
@@ -158,59 +166,86 @@ class ProgramRecorder(Recorder):
         """Make a tensor an argument; return its node."""
         self.recipe.arguments.append(len(self.recipe.nodes))
         at = self._add(x, ProgramNode(x.spec, argument=True, differentiable=x._slot is not None))
-        self.tables.nodes_added(x._form if x._slot is not None else None)
+        self.tables.nodes_added(x._form)
         if type(x._value) is not float and x.spec.size:
             low, high = byte_bounds(as_array(x))
             if high - low == x.spec.size * x.spec.dtype.itemsize:
-                self.owned.append((low, high, at))
+                self._own(low, high, at)
         return at
 
+    def _own(self, low: int, high: int, node: int) -> None:
+        """Let memory be the program's own."""
+        self.owned.append((low, high, node))
+        self.tables.owned.append(array("q", (low, high)))
+
+    def finish(self) -> None:
+        """Give back room for more steps, and look up the user's lines."""
+        self.recipe.steps.fit()
+        if self._marks is not None and self.recipe.lines is not None:
+            self._marks.fill(self.recipe.lines)
+
     def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments; natively, where all operands are known."""
+        """Record an operation if an operand depends on the arguments."""
+        self.mark_line()
         self._notify(op, operands, result, params)
 
     def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation: at once, where all tensors are known."""
-        known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
+        """Record an operation; where all tensors are known, let native code record the next that is alike."""
+        node_of, nodes = self.node_of, self.recipe.nodes
         refs: list[Any] = []
         for o in operands:
-            at = known(id(o))
-            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
+            at = node_of(o) if isinstance(o, Tensor) else None
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:  # type: ignore[index]
                 break
             refs.append(o if at is None else NodeRef(at))
+        known = len(refs) == len(operands) and any(type(r) is NodeRef for r in refs)
+        if known and not isinstance(op, View | Select):
+            graded = result._form if self._is_wanted(result, refs) else None
+            key = result._form.spec if graded is None else graded
+            node = self._alike.get(key)
+            if node is None:
+                node = self._alike[key] = ProgramNode(result._form.spec, differentiable=graded is not None)
+            kind = self._step(op, refs, self._add(result, node), params, graded)
         else:
-            if type(op) not in APART and any(type(r) is NodeRef for r in refs):
-                graded = form if self._is_wanted(result, refs) else None
-                key = form.spec if graded is None else graded
-                node = self._alike.get(key)
-                if node is None:
-                    node = self._alike[key] = ProgramNode(form.spec, differentiable=graded is not None)
-                kind = self._step(op, refs, self._add(result, node), params, graded)
-                if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
-                    self.tables.alike[graded] = node, kind, params
-                self.tables.nodes_added(graded)
-                return
-        self._look_at(op, operands, result, params)
-        at = known(id(result), -1)
-        self.tables.nodes_added(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
+            kind = self._look_at(op, operands, result, params)
+        self.tables.nodes_added(result._form if node_of(result) == len(nodes) - 1 else None)
+        if kind is not None and not isinstance(op, ResultPart):
+            words = [_form_word(o, at) for o, at in zip(operands, map(self._wants_of, operands), strict=True)]
+            if 0 not in words:
+                self.tables.repeats(op, self._params_of(op, result, params), words, result, kind)
 
-    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments, whatever the operands are."""
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> int | None:
+        """Record an operation if an operand depends on the arguments, whatever they are; return the kind of its step.
+
+        None where others like it are not recorded in the same way.
+        """
         if self.open:
             self._find_arguments(operands)
         for x in operands if self.lent else ():
             if isinstance(x, Tensor) and type(x._value) is not float:
                 self._look(as_array(x))
         if not any(map(self._depends, operands)):
-            return
+            return None
         refs = tuple(self.reference(o) for o in operands)
         wanted = self._is_wanted(result, refs)
         node = ProgramNode(result.spec, differentiable=wanted)
         if isinstance(op, View):
             self._place(node, result._base if is_view(result) else operands[0], result)
-        if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
+            params = self._params_of(op, result, params)
+        escapes = isinstance(op, Select) and operands[0].spec.dtype.kind != "f"
+        if escapes:
             self.note_escape(result)
-        self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+        kind = self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+        return None if escapes else kind
+
+    @staticmethod
+    def _params_of(op: Any, result: Tensor, params: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parameters of a step: those of a view are its form's, of which there are not too many."""
+        return result._form.params if isinstance(op, View) and is_view(result) else params  # type: ignore[union-attr]
+
+    def _wants_of(self, x: Any) -> bool:
+        node = self.node_of(x) if isinstance(x, Tensor) else None
+        return node is not None and self.recipe.wants(node)
 
     def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
         """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
@@ -234,13 +269,13 @@ class ProgramRecorder(Recorder):
 
     def mark_line(self) -> None:
         """Mark the steps that follow as of the user's line, if lines are kept."""
-        if self._marking is not None:
-            self._marking.mark(sys._getframe(1))
+        if self._marks is not None:
+            self._marks.mark(sys._getframe(1))
 
     def _find_arguments(self, operands: tuple[Any, ...]) -> None:
         """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
         for o in operands:
-            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and id(o) not in self.nodes:
+            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and self.node_of(o) is None:
                 self.argument(o)
 
     def _place(self, node: ProgramNode, source: Tensor, result: Tensor) -> None:
@@ -256,7 +291,7 @@ class ProgramRecorder(Recorder):
         """Whether a tensor stands in the program's memory."""
         if not isinstance(x, Tensor):
             return False
-        if id(x) in self.nodes or (is_view(x) and self._is_part(x)):
+        if self.node_of(x) is not None or (is_view(x) and self._is_part(x)):
             return True
         return bool(self.owned) and self._owned(x) is not None
 
@@ -264,7 +299,7 @@ class ProgramRecorder(Recorder):
         """Return the node of a tensor, that of a constant if it depends on no argument; other operands as they are."""
         if not isinstance(operand, Tensor):
             return operand
-        node = self.nodes.get(id(operand))
+        node = self.node_of(operand)
         if node is None and self._is_part(operand):
             view_node = ProgramNode(operand.spec)
             self._place(view_node, operand._base, operand)
@@ -279,6 +314,8 @@ class ProgramRecorder(Recorder):
                 f"record: a tensor of shape {list(spec.shape)} was given another shape or order in place, at "
                 f"{caller()}, which programs cannot repeat; use the function that returns another tensor"
             )
+        if node < len(self.tables.forms):
+            self.tables.forms[node] = operand._form
         return NodeRef(node)
 
     def _is_part(self, x: Tensor) -> bool:
@@ -369,22 +406,34 @@ class ProgramRecorder(Recorder):
         form = base._form if isinstance(base._form, Form) and base._form.op is op else None
         if form is not None and type(base._slot) is int and modes.is_grad_enabled():
             family = self.recipe.family_of(part)
-            self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
+            if not self.recipe.nodes[family].differentiable:  # others may share it
+                self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)
         else:
             form = None
         self.mark_line()
         places = list(map(self.reference, indices))
         self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
 
-    def let_go(self, since: int) -> None:
-        """Hold no longer what nobody else does of the tensors that are ``held`` since then."""
+    def holding(self) -> tuple[int, int]:
+        """Return how much is held, for :meth:`let_go`."""
+        return len(self.held), len(self.tables.results)
+
+    def let_go(self, since: tuple[int, int]) -> None:
+        """Hold no longer what nobody else does of the tensors that are held since then."""
+        begin, results = since
         held = self.held
-        tensors = [(k, id(held[k]), ref(held[k])) for k in range(since, len(held)) if isinstance(held[k], Tensor)]
-        held[since:] = [None if isinstance(x, Tensor) else x for x in held[since:]]
+        del self.tables.results[results:]
+        tensors = [(k, id(held[k]), ref(held[k])) for k in range(begin, len(held)) if isinstance(held[k], Tensor)]
+        held[begin:] = [None if isinstance(x, Tensor) else x for x in held[begin:]]
         for k, number, x in tensors:
             held[k] = x()
             if held[k] is None:
-                self.nodes.pop(number, None)
+                self.tables.known.pop(number, None)
+
+    def release(self) -> None:
+        """Hold no tensors any more: nothing more is recorded."""
+        self.held.clear()
+        self.tables.results.clear()
 
     def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
         """Note that a tensor is used for what is not recorded: to this recorder, it has escaped."""
@@ -410,13 +459,15 @@ class ProgramRecorder(Recorder):
 
     def _is_constant(self, x: Tensor) -> bool:
         """Whether a tensor, or what it is a view of, was recorded as a view of a constant."""
-        return self._is_of_constant(self.nodes.get(id(x), self.nodes.get(id(base_of(x)))))
+        node = self.node_of(x)
+        return self._is_of_constant(self.node_of(base_of(x)) if node is None else node)
 
     def _is_of_constant(self, node: int | None) -> bool:
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is not None
 
     def _add(self, x: Tensor, node: ProgramNode) -> int:
         at = super()._add(x, node)
+        self.tables.made(x)
         if node.base is not None:
             self._keep_view(x, x)
         return at
@@ -424,18 +475,20 @@ class ProgramRecorder(Recorder):
     def _keep_view(self, x: Tensor, of: Tensor) -> None:
         """Keep a tensor that is recorded as another one, if that is a view of a constant."""
         if self._is_constant(of):
-            node = self.recipe.nodes[self.nodes[id(of)]]
+            at = self.node_of(of)
+            assert at is not None
+            node = self.recipe.nodes[at]
             whole = node if node.base is None else self.recipe.nodes[node.base]
             backwards = sum(min(0, (n - 1) * s) for n, s in zip(whole.spec.shape, whole.spec.strides, strict=True))
             first = where(as_array(of)) - node.offset + backwards
-            self.of_constants.setdefault((first, first + whole.spec.bytes), []).append(id(x))
+            self.of_constants.setdefault((first, first + whole.spec.bytes), []).append(ref(x))
 
     def _forget_views(self, low: int, high: int) -> None:
         """Know no views any more of constants in memory that becomes the program's."""
         for first, last in [known for known in self.of_constants if known[0] < high and low < known[1]]:
-            for view in self.of_constants.pop((first, last)):
-                if self._is_of_constant(self.nodes.get(view)):  # not one that was released
-                    del self.nodes[view]
+            for view in [x() for x in self.of_constants.pop((first, last))]:
+                if view is not None and self._is_of_constant(self.node_of(view)):  # not one that was released
+                    self.unknow(view)
 
     def _take_over(self, x: Tensor) -> None:
         """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""
@@ -461,7 +514,7 @@ class ProgramRecorder(Recorder):
         kept = root if fills(root) else _extent(root)
         node = self._begun(kept, x)
         self.held.append(root)
-        self.owned.append((low, high, node))
+        self._own(low, high, node)
         if not root.size:
             self._add(x, ProgramNode(x.spec, base=node))
         self.reference(x)
@@ -489,15 +542,15 @@ class ProgramRecorder(Recorder):
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Identify a tensor that has taken over another's value with that one."""
-        if id(value) in self.nodes:
+        if self.node_of(value) is not None:
             super().taken(x, value)
             self._keep_view(x, value)
         else:
-            self.nodes.pop(id(x), None)
+            self.unknow(x)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Prepare for an assignment to ``.data``: a tensor is about to get another's memory."""
-        node = self.nodes.get(id(x))
+        node = self.node_of(x)
         argument = (node is not None and self.recipe.nodes[node].argument) or (
             self.open and type(x._slot) is AccumulateGrad
         )
@@ -508,7 +561,7 @@ class ProgramRecorder(Recorder):
         self.moved.add(id(x))
         self.held.append(x)
         if not self._depends(other):
-            self.nodes.pop(id(x), None)
+            self.unknow(x)
             return
         at = self.reference(other).node
         source = self.recipe.nodes[at]
@@ -534,28 +587,68 @@ class ProgramRecorder(Recorder):
                 )
 
 
-class _Marking:
-    """Marks steps as of the user's line that stands above the frame which recorded them."""
+class _Marks:
+    """Marks of the steps of a recording: as of which instruction of the user's code they are.
 
-    def __init__(self, recipe: Recipe, lines: Lines) -> None:
-        self._lines, self._head, self._table = lines, recipe.steps.head, LineTable(lines.table)
+    Native code marks, too, as long as it is called from the same code.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._codes = tables, CodeTable()
+        self._marks, self._known, self._seen = Words(), Words(), set[int]()
+        if tables.words is not None:
+            me = ref(self)
+            self._mark = lambda: me().mark(sys._getframe(1))  # type: ignore[union-attr]
+            tables.words[RecorderTables.marks] = self._marks.head.buffer_info()[0]
+            tables.words[RecorderTables.codes] = self._known.head.buffer_info()[0]
+            tables.words[RecorderTables.mark] = id(self._mark)
 
     def mark(self, frame: FrameType) -> None:
-        """Mark the steps that follow."""
-        self._lines.mark(self._head[StepWords.used], self._table.number(frame))
+        """Mark the steps that follow as of the user's instruction that stands above a frame, or in it."""
+        number, above = self._number(frame), frame
+        while number < 0 and above.f_back is not None:
+            above = above.f_back
+            number = self._number(above)
+        mark = (number << NODE_MASK.bit_length()) + above.f_lasti if number >= 0 else -1
+        self._marks.append(array("q", (self._tables.steps.head[StepWords.used], mark)))
+        if self._tables.words is not None:
+            self._tables.words[RecorderTables.marked] = mark
 
-    def before(self, notify: Callable[..., None]) -> Callable[..., None]:
-        """Return what marks a step and then records it; fast where a loop stays on one line."""
-        known, numbers, mark, frame_above = self._table.known.get, self._lines.numbers, self.mark, sys._getframe
+    def _number(self, frame: FrameType) -> int:
+        number = self._codes.number(frame)
+        if id(frame.f_code) not in self._seen:
+            self._seen.add(id(frame.f_code))
+            if len(self._seen) <= _MOST_CODES:
+                bits = OWN_CODE if number < 0 else number << NODE_MASK.bit_length()
+                self._known.append(array("q", (id(frame.f_code), bits)))
+        return number
 
-        def marked(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-            frame = frame_above(1)
-            number = known((id(frame.f_code), frame.f_lasti))
-            if number is None or number != numbers[-1]:
-                mark(frame)
-            notify(op, operands, result, params)
+    def fill(self, lines: Lines) -> None:
+        """Look the marked lines up, and mark steps as of these."""
+        begins, marks = np.frombuffer(self._marks.words, np.int64).reshape(-1, 2).T
+        codes, of_codes = self._codes.codes, [self._codes.lines(k) for k in range(len(self._codes.codes))]
+        starts = np.cumsum([1, *map(len, of_codes)])
+        places = np.where(marks < 0, 0, starts[marks >> NODE_MASK.bit_length()] + (marks & NODE_MASK) // 2)
+        numbers, known = np.full(starts[-1], -1), dict[tuple[str, int], int]()
+        for place in np.flatnonzero(np.bincount(places, minlength=starts[-1])).tolist():
+            if place:
+                code = int(np.searchsorted(starts, place, "right")) - 1
+                line = codes[code].co_filename, of_codes[code][place - starts[code]]
+                numbers[place] = known.setdefault(line, len(known))
+        lines.table[:] = [(*line, linecache.getline(*line).strip()) for line in known]
+        of_marks = numbers[places]
+        changes = np.flatnonzero(np.diff(of_marks, prepend=-2))
+        lines.begins, lines.numbers = (array("q", column[changes].tolist()) for column in (begins, of_marks))
 
-        return marked
+
+_MOST_CODES = 64  # codes that native code knows
+
+
+def _form_word(x: Any, wanted: bool) -> int:  # noqa: FBT001
+    """Return the word that stands for an operand among those that steps are known by; 0 if it is neither."""
+    if isinstance(x, Tensor):
+        return id(x._form) + wanted
+    return 1 if type(x) is float else 3 if type(x) is int else 0
 
 
 def _extent(array: Array) -> Array:

@@ -89,7 +89,7 @@ class Tensor(SlotHolder):
     ``_extras``.
     """
 
-    __slots__ = ("__weakref__", "_base", "_bytes", "_extras", "_form", "_offset", "_shared", "_value", "_views")
+    __slots__ = ("__weakref__", "_base", "_bytes", "_extras", "_form", "_node", "_offset", "_shared", "_value", "_views")
 
     _value: Value
     _form: Descriptor
@@ -99,6 +99,7 @@ class Tensor(SlotHolder):
     _shared: bool
     _extras: Extras
     _bytes: int  # of a large tensor: how many bytes may be freed when it dies
+    _node: int  # of a program that is being recorded: its recorder's serial, and below that the node
 
     __hash__ = object.__hash__
 

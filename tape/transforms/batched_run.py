@@ -138,9 +138,10 @@ class Example(Recorder):
 
     def __init__(self, outer: Any, randomness: str = "error") -> None:
         self.steps: list[ExampleStep] = []
-        super().__init__(Recipe([], self.steps, [], [], set()), {}, [])  # type: ignore[arg-type]
+        super().__init__(Recipe([], self.steps, [], [], set()))  # type: ignore[arg-type]
+        self.nodes: dict[int, int] = {}  # of tensors that are held, by their ids
         self.outer, self.randomness = outer, randomness
-        self.begun = len(outer.held) if hasattr(outer, "let_go") else 0
+        self.begun = outer.holding() if hasattr(outer, "let_go") else None
         self.states: dict[Any, Any] = {}  # what the generators that were drawn from go back to
         self.numbers: list[Any] = []
         """Operands that are no tensors; steps have ``~k`` for ``numbers[k]``."""
@@ -152,6 +153,19 @@ class Example(Recorder):
         self.replaced: list[Start] = []
         self.writes = self.late = False
         """Whether the function writes in place; whether a value that was used before came to differ."""
+
+    def node_of(self, x: Tensor) -> int | None:
+        """Return the node of a tensor; None if it is not known."""
+        return self.nodes.get(id(x))
+
+    def know(self, x: Tensor, node: int) -> None:
+        """Let a tensor be known by a node, and hold it: its id stays its own."""
+        self.nodes[id(x)] = node
+        self.held.append(x)
+
+    def unknow(self, x: Tensor) -> None:
+        """Know a tensor no longer."""
+        self.nodes.pop(id(x), None)
 
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument."""

@@ -1,0 +1,316 @@
+"""Records operations that native code repeats as steps of a program: all but their first calls, and constants."""
+
+from __future__ import annotations
+
+from kernels.language.llvm_values import Word, kept_apart
+from kernels.native import c_api
+from kernels.native.c_api import ArrayObject, TensorObject, sixteen_words
+from kernels.native.memory import compare_bytes, copy_bytes, load_f8, load_i8, store_i8, word
+from kernels.native.objects_native import dropped, elements, kind_of, owned
+from kernels.native.structs import (
+    NODE_MASK,
+    OWN_CODE,
+    RESULT_BYTES,
+    CallOperand,
+    KnownConstant,
+    KnownStep,
+    NodeObject,
+    RecordedCall,
+    RecorderTables,
+)
+from kernels.programs.program import HEAD
+
+CONTROL = True
+
+UNKNOWN = -2
+FLOAT, INTEGER = 1, 3  # what stands for a number among the forms of operands
+ODD = 5871781006564002453
+
+
+NAMED = 3  # operands whose forms are words of a key; those of others are mixed
+
+
+def mixed(hashed, x):
+    hashed = (hashed ^ x) * ODD
+    return hashed ^ ((hashed >> 32) & NODE_MASK)
+
+
+@kept_apart
+def foreign_node(tables: RecorderTables, x):
+    """The node of a tensor that the recording has not made; -1 where it has none, or with an exception."""
+    key = c_api.PyLong_FromLongLong(x)
+    index = c_api.PyDict_GetItemWithError(tables.known, key) if key != 0 else 0
+    dropped(key)
+    return c_api.PyLong_AsLongLong(index) if index != 0 else -1
+
+
+@kept_apart
+def constant_node(tables: RecorderTables, x: TensorObject):
+    """The node of a constant array that was used before, and holds the same as then; -1 for any other tensor."""
+    value = ArrayObject(x.value)
+    if kind_of(value) != tables.array_type:
+        return -1
+    begin, constant = value.data, KnownConstant(tables.constants)
+    at = mixed(mixed(0, begin), x.form)
+    constant = KnownConstant(tables.constants + 8 * KnownConstant.SIZE * (at & tables.mask))
+    if constant.data != begin or constant.spec != x.form or compare_bytes(constant.copy, begin, constant.bytes) != 0:
+        return -1
+    owned_memory = tables.owned
+    for k in range(owned_memory.used // 2):
+        low, high = word(owned_memory.address, 2 * k), word(owned_memory.address, 2 * k + 1)
+        if low < begin + constant.bytes and begin < high:
+            return -1
+    return constant.node
+
+
+def node_of(tables: RecorderTables, x: TensorObject):
+    """The node that a tensor is known by, if it has not been changed since; else -1."""
+    at, forms = x.node & NODE_MASK, tables.forms
+    if x.node - at != tables.serial:
+        if x.slot == 0 and x.base == 0 and tables.constants != 0:
+            at = constant_node(tables, x)
+            if at >= 0:
+                return at
+        at = foreign_node(tables, x)
+    same = at >= 0 and at < c_api.PyList_Size(forms) and c_api.PyList_GetItem(forms, at) == x.form
+    return at if same else -1
+
+
+def node_at(tables: RecorderTables, at):
+    return NodeObject(c_api.PyList_GetItem(tables.nodes, at))
+
+
+def wants(tables: RecorderTables, at):
+    """Whether a node has a gradient: its own, or part of its family's."""
+    node = node_at(tables, at)
+    if node.differentiable != tables.true and node.family != tables.none:
+        node = node_at(tables, c_api.PyLong_AsLongLong(node.family))
+    return 1 if node.differentiable == tables.true else 0
+
+
+def read(tables: RecorderTables, call: RecordedCall, key: KnownStep, words):
+    """Write the operands' nodes, -1 for numbers, and what the step is known by; 0 where Python has to record it."""
+    result = TensorObject(call.result)
+    tensors, rest = 0, 1 if result.slot > 0 else 0
+    key.operation = call.operation
+    key.form = result.form
+    key.params = call.params
+    key.first = 0
+    key.second = 0
+    key.third = 0
+    for i in range(call.count):
+        x = TensorObject(call.args[i])
+        kind, node, form = kind_of(x), -1, FLOAT
+        if kind == tables.tensor_type:
+            node = node_of(tables, x)
+            if node < 0:
+                return 0
+            tensors += 1
+            form = x.form + wants(tables, node)
+        elif kind == tables.int_type:
+            form = FLOAT if call.floats != 0 else INTEGER
+        elif kind != tables.float_type:
+            return 0
+        store_i8(words + 8 * i, node)
+        if i < NAMED:
+            store_i8(key + 8 * (KnownStep.first + i), form)
+        else:
+            rest = mixed(rest, form)
+    key.rest = rest
+    return tensors
+
+
+def row_of(tables: RecorderTables, key: KnownStep):
+    """The row of steps that are alike, or the empty row where it is to be entered."""
+    at = 0
+    for k in range(KnownStep.kind):
+        at = mixed(at, word(key, k))
+    row, same = KnownStep(0), False
+    while not same:
+        row = KnownStep(tables.rows + 8 * KnownStep.SIZE * (at & tables.mask))
+        same = True
+        for k in range(KnownStep.kind):
+            same = same and word(row, k) == word(key, k)
+        same = same or row.operation == 0
+        at += 1
+    return row
+
+
+def enter_constant(tables: int, constant: int) -> None:
+    """Enter a constant array, perhaps in the place of another."""
+    row = KnownConstant(constant)
+    at, recorder = mixed(mixed(0, row.data), row.spec), RecorderTables(tables)
+    copy_bytes(recorder.constants + 8 * KnownConstant.SIZE * (at & recorder.mask), constant, 8 * KnownConstant.SIZE)
+
+
+def differing(ones: int, others: int, none: int, out: int) -> int:
+    """Write the first nodes of each pair in two lists of equal lengths that differ, or are constants; how many."""
+    one, other, found = NodeObject(0), NodeObject(0), 0
+    for k in range(c_api.PyList_Size(ones)):
+        if c_api.PyList_GetItem(ones, k) != one or c_api.PyList_GetItem(others, k) != other:
+            one, other = NodeObject(c_api.PyList_GetItem(ones, k)), NodeObject(c_api.PyList_GetItem(others, k))
+            if one.constant != none or other.constant != none or are_alike(one, other, none) == 0:
+                store_i8(out + 8 * found, k)
+                found += 1
+    return found
+
+
+def are_alike(one: NodeObject, other: NodeObject, none):
+    same = one.spec == other.spec and one.differentiable == other.differentiable and one.argument == other.argument
+    same = same and same_number(one.base, other.base, none) and same_number(one.offset, other.offset, none)
+    same = same and same_number(one.family, other.family, none)
+    return 1 if same and same_number(one.buffer_offset, other.buffer_offset, none) else 0
+
+
+def same_number(one, other, none):
+    if one == other or one == none or other == none:
+        return one == other
+    return c_api.PyLong_AsLongLong(one) == c_api.PyLong_AsLongLong(other)
+
+
+def enter(tables: int, key: int, forms: int, count: int) -> None:
+    """Enter what steps like one have in common, given as a row, and the forms of all operands; there is room."""
+    row = KnownStep(key)
+    for i in range(count):
+        if i < NAMED:
+            store_i8(key + 8 * (KnownStep.first + i), word(forms, i))
+        else:
+            row.rest = mixed(row.rest, word(forms, i))
+    copy_bytes(row_of(tables, key), key, 8 * KnownStep.SIZE)
+
+
+@kept_apart
+def placed(tables: RecorderTables, row: KnownStep, call: RecordedCall, node: NodeObject):
+    """Say of which memory a view is a part; False where Python has to."""
+    result = TensorObject(call.result)
+    base = TensorObject(result.base)
+    source = base if base != 0 else TensorObject(call.args[0])
+    at = node_of(tables, source)
+    if at < 0 or kind_of(source.value) != tables.array_type or kind_of(result.value) != tables.array_type:
+        return False
+    array, above, template = result.value, node_at(tables, at), NodeObject(row.node)
+    root = at if above.base == tables.none else c_api.PyLong_AsLongLong(above.base)
+    if node_at(tables, root).constant != tables.none or elements(array.shape, array.ndim) == 0:
+        return False
+    offset = c_api.PyLong_AsLongLong(above.offset) + array.data - source.value.data
+    node.spec = owned(template.spec)
+    node.differentiable = owned(template.differentiable)
+    node.base = c_api.PyLong_FromLongLong(root)
+    node.offset = c_api.PyLong_FromLongLong(offset)
+    node.buffer_offset = c_api.PyLong_FromLongLong(result.offset if base != 0 else 0)
+    node.family = c_api.PyLong_FromLongLong(at) if base != 0 else owned(tables.none)
+    node.constant = owned(tables.none)
+    node.argument = owned(tables.false)
+    return node.base != 0 and node.offset != 0 and node.buffer_offset != 0 and node.family != 0
+
+
+def numbered(tables: RecorderTables, call: RecordedCall, words):
+    """Give numbers among operands their words; return how much failed."""
+    numbers, failed = tables.numbers, 0
+    for i in range(call.count):
+        if load_i8(words + 8 * i) < 0:
+            x = call.args[i]
+            if kind_of(x) == tables.int_type and call.floats != 0:
+                x = c_api.PyFloat_FromDouble(load_f8(call.operands + CallOperand.SIZE * i + CallOperand.double))
+            else:
+                c_api.Py_IncRef(x)
+            failed += 1 if x == 0 or c_api.PyList_Append(numbers, x) != 0 else 0
+            dropped(x)
+            store_i8(words + 8 * i, -c_api.PyList_Size(numbers))
+    return failed
+
+
+def bits_of_code(tables: RecorderTables, code):
+    """The number of the user's code, above that of an instruction; OWN_CODE, and UNKNOWN for code not seen before."""
+    codes = tables.codes
+    for k in range(0, codes.used, 2):
+        if word(codes.address, k) == code:
+            return word(codes.address, k + 1)
+    return UNKNOWN
+
+
+def place_in_code(tables: RecorderTables):
+    """The instruction that the user's code is at, above the code's number; UNKNOWN where Python has to look."""
+    frame, at = owned(c_api.PyEval_GetFrame()), OWN_CODE
+    while frame != 0 and at == OWN_CODE:
+        code = c_api.PyFrame_GetCode(frame)
+        dropped(code)
+        at = bits_of_code(tables, code)
+        if at >= 0:
+            at += c_api.PyFrame_GetLasti(frame)
+        above = c_api.PyFrame_GetBack(frame) if at == OWN_CODE else 0
+        c_api.Py_DecRef(frame)
+        frame = above
+    c_api.Py_DecRef(frame)
+    return at if at >= 0 else UNKNOWN
+
+
+def marked(tables: RecorderTables):
+    """Mark the step that follows as of the instruction that the user's code is at; 0 with an exception."""
+    marks, at = tables.marks, place_in_code(tables)
+    if at == UNKNOWN or marks.used + 2 > marks.room:
+        return dropped_result(c_api.PyObject_CallNoArgs(tables.mark))
+    if at != tables.marked:
+        tables.marked = at
+        place = marks.address + 8 * marks.used
+        store_i8(place, tables.steps.used)
+        store_i8(place + 8, at)
+        marks.used += 2
+    return 1
+
+
+def dropped_result(x):
+    """Release what a call returned; 0 if that was an exception, else 1."""
+    c_api.Py_DecRef(x)
+    return 1 if x != 0 else 0
+
+
+def hold(tables: RecorderTables, result: TensorObject):
+    """Hold what a step has made, or no result any more, if there is no room; return how much failed."""
+    array, results = result.value, tables.results
+    size = 8 * elements(array.shape, array.ndim) if kind_of(array) == tables.array_type else 0
+    tables.room -= size + RESULT_BYTES
+    if tables.room > 0:
+        return 1 if c_api.PyList_Append(results, result) != 0 else 0
+    return 1 if c_api.PyList_SetSlice(results, 0, c_api.PyList_Size(results), 0) != 0 else 0
+
+
+def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at):
+    """Append a step and its result; return how much failed."""
+    index, steps, result = c_api.PyList_Size(tables.nodes), tables.steps, TensorObject(call.result)
+    failed = numbered(tables, call, at + 8 * HEAD)
+    failed += 1 if c_api.PyList_Append(tables.nodes, node) != 0 else 0
+    failed += 1 if c_api.PyList_Append(tables.forms, result.form) != 0 else 0
+    result.node = tables.serial + index
+    tables.alive += 1
+    store_i8(at, row.kind)
+    store_i8(at + 8, index)
+    steps.used += HEAD + call.count
+    return failed
+
+
+def recorded(tables: RecorderTables, call: RecordedCall):
+    if tables.marks != 0 and marked(tables) == 0:
+        return -1
+    made = NodeObject(c_api.PyType_GenericAlloc(tables.node_type, 0) if call.shows != 0 else 0)
+    if made == 0 and call.shows != 0:
+        return -1
+    # From here on no Python code runs.
+    steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
+    at, count = steps.address + 8 * steps.used, c_api.PyList_Size(tables.nodes)
+    if count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room:
+        if read(tables, call, key, at + 8 * HEAD) != 0:
+            row = row_of(tables, key)
+    if row != 0 and row.operation != 0 and row.is_view == call.shows:
+        if made == 0 or placed(tables, row, call, made):
+            node = made if made != 0 else row.node
+            done = 1 if append(tables, row, call, node, at) == 0 else -1
+            if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
+                done = -1
+    dropped(made)
+    return -1 if c_api.PyErr_Occurred() != 0 else done
+
+
+def record(tables: Word, call: Word) -> Word:
+    """Record an operation: 1; 0 where Python has to do it, -1 with an exception."""
+    return recorded(tables, call)
