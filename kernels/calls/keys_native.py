@@ -7,7 +7,7 @@ from kernels.native import c_api, structs
 from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, tape_registry, three_words
 from kernels.native.memory import HEADER, bits_of, call_two, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of
-from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RegistryTable
+from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RecorderTables, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
 
@@ -30,6 +30,12 @@ def header_of(registry: RegistryTable, tape):
     return entries + HEADER if entries != 0 else -1
 
 
+def tables_of(registry: RegistryTable, recorder):
+    """What a recorder knows in native code; 0 where Python records."""
+    native = c_api.PyTuple_GetItem(recorder, RECORDER_TABLES)
+    return load_i8(native + HEADER) if kind_of(native) == registry.array_type else 0
+
+
 def is_current(registry: RegistryTable, recorder):
     """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
     if kind_of(recorder) != registry.tuple_type or c_api.PyTuple_Size(recorder) != RECORDER_ITEMS:
@@ -39,7 +45,9 @@ def is_current(registry: RegistryTable, recorder):
     c_api.Py_DecRef(mode)
     if same == 0 or kind_of(thread) != registry.int_type:
         return 0
-    return 1 if c_api.PyLong_AsLongLong(thread) == c_api.PyThread_get_thread_ident() else 0
+    tables = RecorderTables(tables_of(registry, recorder))
+    number = tables.thread if tables != 0 else c_api.PyLong_AsLongLong(thread)
+    return 1 if number == c_api.PyThread_get_thread_ident() else 0
 
 
 def tape_in_force(registry: RegistryTable):
@@ -58,8 +66,7 @@ def tape_in_force(registry: RegistryTable):
         if recorder != 0:
             if is_current(registry, recorder):
                 t = header_of(registry, c_api.PyTuple_GetItem(recorder, RECORDER_TAPE))
-                native = kind_of(c_api.PyTuple_GetItem(recorder, RECORDER_TABLES)) == registry.array_type
-                t = t + (3 if native else 1) if t != -1 else -1
+                t = t + (3 if tables_of(registry, recorder) != 0 else 1) if t != -1 else -1
             c_api.Py_DecRef(recorder)
     return t
 
@@ -124,7 +131,7 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     if recorder == 0 or is_current(registry, recorder) == 0:
         c_api.Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
-    call, native, done = RecordedCall(sixteen_words()), c_api.PyTuple_GetItem(recorder, RECORDER_TABLES), 0
+    call, tables, done = RecordedCall(sixteen_words()), tables_of(registry, recorder), 0
     call.operation = entry.operation
     call.params = entry.params
     c_api.Py_IncRef(call.operation)  # Python code that runs may have another call take the entry's place
@@ -135,8 +142,7 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     call.args = args
     call.operands = operands
     call.result = result
-    if kind_of(native) == registry.array_type:
-        tables = load_i8(native + HEADER)
+    if tables != 0:
         done = call_two(load_i8(tables), tables, call)
     if done == 0:
         done = notify_by_python(registry, c_api.PyTuple_GetItem(recorder, RECORDER_NOTIFY), call)

@@ -653,6 +653,7 @@ class RecorderTables(Struct):
 
     record: int  # the function that records
     serial: int  # what stands above a node in a tensor that the recorder knows
+    thread: int  # in which it records
     alive: int  # how many such tensors there are, as long as it is the one that is told of their ends
     tensor_type: int
     float_type: int

@@ -411,3 +411,25 @@ def calls_in(seconds: float, machine: Machine) -> int:
     rows = times * len(machine.rows.words)
     elements = times * machine.rows.work
     return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+
+
+def dynamic_calls_in(seconds: float, recipe: Recipe) -> int:
+    """Return how many calls dynamic mode does of a program in a time, about."""
+    steps = recipe.steps
+    sizes = np.zeros(len(steps.kinds))
+    for step in map(steps.raw, range(min(len(steps), _LOOKED_AT))):
+        sizes[step.kind] = recipe.nodes[step.result].spec.size
+    elements = float(sizes[np.array(steps.each(range(len(steps.kinds))), np.int64)].sum())
+    return int(seconds / (_STEP * len(steps) + _STEP_ELEMENT * elements + 1e-6))
+
+
+def calls_analysed(recipe: Recipe) -> int:
+    """Return how many calls go on in dynamic mode until the compiler says how long it takes, about."""
+    return dynamic_calls_in(_COMPILE + _FOUND_ROW * len(recipe.steps), recipe) + MEANWHILE
+
+
+LONG = 2_000
+"""Steps from which on a program has no rows before there is machine code: laying them out takes many calls."""
+_STEP, _STEP_ELEMENT = 0.5e-6, 2e-9  # seconds of a step in dynamic mode, forward and back, and of an element, about
+_FOUND_ROW = 3e-6  # seconds that it takes the compiler to find loops among so many steps, for each, about
+_LOOKED_AT = 1 << 14  # steps that are looked at for how large results are

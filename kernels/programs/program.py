@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ import numpy as np
 from kernels.calls.object_types import place_of
 from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.foundation.tables import Recent, exact
-from kernels.kinds.elementwise import Select
 from kernels.kinds.form import Form
 from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routine
 from kernels.kinds.views import ResultPart, View, Write
@@ -545,8 +545,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "nodes", "owned", "results", "serial", "steps",
-        "words",
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "nodes", "owned", "results", "serial",
+        "steps", "words",
     )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
@@ -561,7 +561,7 @@ class Tables:
         """Tensors that steps have made, for gradients that are taken inside: as long as these are few and small."""
         self.words: Array | None = None  # where native code records, too
         self.owned = Words()
-        """The program's own memory: where each part, outside memory that it writes or an argument's, begins and ends."""
+        """The program's own memory, what it writes and arguments': where each part begins and ends."""
         self._kinds: dict[Any, int] = {}
 
     def connect(self, tensor: type) -> None:
@@ -579,7 +579,7 @@ class Tables:
         self.words = np.array(
             row(
                 RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
-                steps=head, owned=owned, room=_HELD,
+                steps=head, owned=owned, room=_HELD, thread=get_ident(),
             )
         )  # fmt: skip
 
@@ -594,7 +594,7 @@ class Tables:
         """Let a tensor be known by a node."""
         before: int = getattr(x, "_node", 0)
         if before & ~NODE_MASK in (0, self.serial):
-            x._node = self.serial + node
+            x._node = self.serial + node  # noqa: SLF001 (a word for whoever records)
             self._count(not before)
         else:
             self.known[id(x)] = node
@@ -603,7 +603,7 @@ class Tables:
     def forget(self, x: Any) -> None:
         """Know a tensor no longer."""
         if getattr(x, "_node", 0) & ~NODE_MASK == self.serial:
-            x._node = 0
+            x._node = 0  # noqa: SLF001
             self._count(-1)
         self.known.pop(id(x), None)
 
@@ -680,11 +680,12 @@ class Tables:
         """
         if self.words is None or len(self._kept) >= _ROWS // 2:
             return
-        form, node, views = result._form, self.nodes[-1], isinstance(op, View)
+        form, slot = result._form, result._slot  # noqa: SLF001 (a tensor's)
+        node, views = self.nodes[-1], isinstance(op, View)
         forms = np.array(operands, np.int64)
         key = row(
-            KnownStep, operation=id(op), form=id(form), params=0 if views and not params else id(params), rest=int(type(result._slot) is int),
-            kind=kind, node=id(node), is_view=int(views),
+            KnownStep, operation=id(op), form=id(form), params=0 if views and not params else id(params),
+            rest=int(type(slot) is int), kind=kind, node=id(node), is_view=int(views),
         )  # fmt: skip
         words = np.array(key)
         enter = jit.load_module("programs.recorder_native").enter.entry_point

@@ -163,9 +163,10 @@ def are_alike(one: NodeObject, other: NodeObject, none):
 
 
 def same_number(one, other, none):
-    if one == other or one == none or other == none:
-        return one == other
-    return c_api.PyLong_AsLongLong(one) == c_api.PyLong_AsLongLong(other)
+    if one == other:
+        return True
+    both = one != none and other != none
+    return both and c_api.PyLong_AsLongLong(one) == c_api.PyLong_AsLongLong(other)
 
 
 def enter(tables: int, key: int, forms: int, count: int) -> None:
@@ -298,15 +299,15 @@ def recorded(tables: RecorderTables, call: RecordedCall):
     # From here on no Python code runs.
     steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
     at, count = steps.address + 8 * steps.used, c_api.PyList_Size(tables.nodes)
-    if count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room:
-        if read(tables, call, key, at + 8 * HEAD) != 0:
-            row = row_of(tables, key)
-    if row != 0 and row.operation != 0 and row.is_view == call.shows:
-        if made == 0 or placed(tables, row, call, made):
-            node = made if made != 0 else row.node
-            done = 1 if append(tables, row, call, node, at) == 0 else -1
-            if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
-                done = -1
+    room = count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room
+    if room and read(tables, call, key, at + 8 * HEAD) != 0:
+        row = KnownStep(row_of(tables, key))
+    known = row != 0 and row.operation != 0 and row.is_view == call.shows
+    if known and (made == 0 or placed(tables, row, call, made)):
+        node = made if made != 0 else row.node
+        done = 1 if append(tables, row, call, node, at) == 0 else -1
+        if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
+            done = -1
     dropped(made)
     return -1 if c_api.PyErr_Occurred() != 0 else done
 

@@ -13,29 +13,19 @@ from kernels.native.c_api import (
     C_ORDER,
     ArrayObject,
     Py_DecRef,
-    PyDict_GetItemWithError,
-    PyDict_SetItem,
     PyErr_Clear,
     PyErr_Occurred,
     PyEval_RestoreThread,
     PyEval_SaveThread,
     PyFloat_FromDouble,
-    PyList_Append,
-    PyList_GetItem,
-    PyList_Size,
     PyLong_AsDouble,
     PyLong_AsLongLong,
     PyLong_FromLongLong,
-    PyObject_Vectorcall,
-    PyTuple_GetItem,
     PyTuple_New,
     PyTuple_SetItem,
-    PyTuple_Size,
-    TensorObject,
     array_copy,
     array_copy_into,
     new_array,
-    sixteen_words,
 )
 from kernels.native.memory import (
     HEADER,
@@ -55,7 +45,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import kind_of, nest, owned
+from kernels.native.objects_native import nest
 from kernels.native.structs import ExchangedValue, ExchangeHead, LoopStack, LoopWords, ProgramRow
 
 MOST_COUNT = 4.0e18

@@ -12,8 +12,8 @@ import numpy as np
 from kernels.foundation.specs import Spec, spec_of
 from kernels.kinds.routine import LOOP_STATE, Guard
 from kernels.kinds.views import Write
-from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.native.structs import StepWords
+from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps
 from tape.compiled.loop_spans import (
     DoesNotFitError,

@@ -162,6 +162,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if current.outside and current.meets(call):
             return self._run(call)
         program = current.programs[0] if current.programs else None
+        if program is not None and program.waits(reverse=self._runs_back):
+            return self._run(call)
         checked = program is not None and self._is_due(program)
         expected = self._expected(current, call) if checked else None
         try:

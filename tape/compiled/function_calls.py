@@ -255,7 +255,7 @@ class KnownTensors:
         tables = self._tables
         held = tables.results
         for at in range(self._seen, len(held)):
-            node = tables.node_of(held[at])
+            node = None if held[at] is None else tables.node_of(held[at])
             if node is not None:
                 self._by_node[node] = at
                 if type(held[at]._slot) is int:

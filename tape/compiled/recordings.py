@@ -25,8 +25,8 @@ from kernels.kinds.reference_tape import Instruction, root_of
 from kernels.kinds.routine import FUNCTION, Callback, Routine
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
-from kernels.operations.views import GUARD
 from kernels.native.structs import StepWords
+from kernels.operations.views import GUARD
 from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe, differing_nodes
 from kernels.rules.loop_printer import DTYPES
 from kernels.rules.scalar_loops import NodeRef

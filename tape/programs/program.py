@@ -25,7 +25,16 @@ from kernels.machine_code.tiers import Unprofitable, compiled_machine, reason_of
 from kernels.native.threads import WORKERS
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
-from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan
+from kernels.programs.machine import (
+    LONG,
+    Machine,
+    calls_analysed,
+    calls_in,
+    calls_meanwhile,
+    calls_until_compiled,
+    dynamic_calls_in,
+    plan,
+)
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
@@ -392,6 +401,32 @@ class Program(Seen):
                     self._due[reverse] = calls_until_compiled(machine)
                 self._first[reverse] = machine
                 return machine
+
+    def waits(self, *, reverse: bool) -> bool:
+        """Whether calls are to stay in dynamic mode until machine code is made beside them; counts one that does.
+
+        So it is with long programs, whose rows would take longer to lay out than they save.
+        """
+        if reverse in self._first or self._mode != "default" or not jit.makes_native_code():
+            return False
+        with self._lock:
+            short = self._budget is not None or len(self._recipe.steps) < LONG
+            if short or reverse in self._first or reverse in self._interpreted:
+                return False
+            beside = self._beside.get(reverse)
+            if beside is None:
+                make = functools.partial(self._made_code, reverse=reverse, always=False)
+                more = self._due[reverse] = calls_analysed(self._recipe)
+                self._beside[reverse] = BackgroundCompile(make, more)
+                return True
+            self._due[reverse] -= 1
+            if self._due[reverse] > 0:
+                return True
+            self._due[reverse] = beside.more_calls(functools.partial(dynamic_calls_in, recipe=self._recipe))
+            if self._due[reverse] > 0:
+                return True
+            self._compile(reverse=reverse, always=False)
+            return False
 
     def _count(self, *, reverse: bool) -> None:
         """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.

@@ -22,8 +22,8 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import ResultPart, View
 from kernels.native.memory import where
-from kernels.operations import OPS
 from kernels.native.structs import NODE_MASK, OWN_CODE, RecorderTables, StepWords
+from kernels.operations import OPS
 from kernels.programs.program import (
     Lines,
     ProgramError,
@@ -193,9 +193,10 @@ class ProgramRecorder(Recorder):
         """Record an operation; where all tensors are known, let native code record the next that is alike."""
         node_of, nodes = self.node_of, self.recipe.nodes
         refs: list[Any] = []
+        kind: int | None
         for o in operands:
             at = node_of(o) if isinstance(o, Tensor) else None
-            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:  # type: ignore[index]
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
                 break
             refs.append(o if at is None else NodeRef(at))
         known = len(refs) == len(operands) and any(type(r) is NodeRef for r in refs)
@@ -421,8 +422,8 @@ class ProgramRecorder(Recorder):
     def let_go(self, since: tuple[int, int]) -> None:
         """Hold no longer what nobody else does of the tensors that are held since then."""
         begin, results = since
-        held = self.held
-        del self.tables.results[results:]
+        held, made = self.held, self.tables.results
+        made[results:] = [None] * len(made[results:])
         tensors = [(k, id(held[k]), ref(held[k])) for k in range(begin, len(held)) if isinstance(held[k], Tensor)]
         held[begin:] = [None if isinstance(x, Tensor) else x for x in held[begin:]]
         for k, number, x in tensors:
@@ -644,7 +645,7 @@ class _Marks:
 _MOST_CODES = 64  # codes that native code knows
 
 
-def _form_word(x: Any, wanted: bool) -> int:  # noqa: FBT001
+def _form_word(x: Any, wanted: bool) -> int:
     """Return the word that stands for an operand among those that steps are known by; 0 if it is neither."""
     if isinstance(x, Tensor):
         return id(x._form) + wanted

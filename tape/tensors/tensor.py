@@ -89,7 +89,9 @@ class Tensor(SlotHolder):
     ``_extras``.
     """
 
-    __slots__ = ("__weakref__", "_base", "_bytes", "_extras", "_form", "_node", "_offset", "_shared", "_value", "_views")
+    __slots__ = (
+        "__weakref__", "_base", "_bytes", "_extras", "_form", "_node", "_offset", "_shared", "_value", "_views",
+    )  # fmt: skip
 
     _value: Value
     _form: Descriptor
