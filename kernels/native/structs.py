@@ -692,7 +692,8 @@ class KnownStep(Struct):
     rest: int  # whether the result has a slot, mixed with the forms of further operands
     kind: int  # the number of the kind
     node: int
-    is_view: int
+    shows: int  # whether the result is of the memory of its first operand
+    is_graded: int  # of a write, whether its gradient is recorded
 
 
 class KnownConstant(Struct):

@@ -678,19 +678,28 @@ class Tables:
 
         ``operands`` are words for their forms, as :class:`KnownStep` has them.
         """
-        if self.words is None or len(self._kept) >= _ROWS // 2:
-            return
-        form, slot = result._form, result._slot  # noqa: SLF001 (a tensor's)
         node, views = self.nodes[-1], isinstance(op, View)
-        forms = np.array(operands, np.int64)
+        self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
+        self._kept.append(node)
+
+    def repeats_write(
+        self, op: Op, params: tuple[Any, ...], operands: Sequence[int], base: Any, kind: int, *, graded: bool
+    ) -> None:
+        """Let native code record further writes like one, to a tensor of this base."""
+        self._enter(op, params, [*operands, _WRITTEN], base, kind, is_graded=graded)
+
+    def _enter(self, op: Op, params: Any, operands: Sequence[int], result: Any, kind: int, **more: int) -> None:
+        if self.words is None or len(self._kept) >= _ROWS:
+            return
+        form, slot, forms = result._form, result._slot, np.array(operands, np.int64)  # noqa: SLF001 (a tensor's)
+        place = 0 if params is None else id(params)
         key = row(
-            KnownStep, operation=id(op), form=id(form), params=0 if views and not params else id(params),
-            rest=int(type(slot) is int), kind=kind, node=id(node), is_view=int(views),
-        )  # fmt: skip
+            KnownStep, operation=id(op), form=id(form), params=place, rest=int(type(slot) is int), kind=kind, **more
+        )
         words = np.array(key)
         enter = jit.load_module("programs.recorder_native").enter.entry_point
         enter(where(self.words), where(words), where(forms), len(forms))
-        self._kept.append((op, form, params, node))
+        self._kept.append((op, form, params))
 
 
 def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:
@@ -711,5 +720,6 @@ def has_node_layout() -> bool:
 
 _serials = itertools.count(1)
 _HELD = 1 << 24  # bytes of results that are held
-_ROWS = 1 << 10
-"""Steps that are not alike of which a recorder may know half as many."""
+_ROWS = 1 << 11
+"""Room for steps that are not alike, of which a recorder knows at most half as many."""
+_WRITTEN = 5  # recorder_native.py

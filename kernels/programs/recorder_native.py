@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.language.llvm_values import Word, kept_apart
 from kernels.native import c_api
 from kernels.native.c_api import ArrayObject, TensorObject, sixteen_words
-from kernels.native.memory import compare_bytes, copy_bytes, load_f8, load_i8, store_i8, word
+from kernels.native.memory import HEADER, compare_bytes, copy_bytes, load_f8, load_i8, store_i8, word
 from kernels.native.objects_native import dropped, elements, kind_of, owned
 from kernels.native.structs import (
     NODE_MASK,
@@ -23,7 +23,7 @@ from kernels.programs.program import HEAD
 CONTROL = True
 
 UNKNOWN = -2
-FLOAT, INTEGER = 1, 3  # what stands for a number among the forms of operands
+FLOAT, INTEGER, WRITTEN = 1, 3, 5  # what stands for a number among the forms of operands; for none of a write
 ODD = 5871781006564002453
 
 
@@ -302,7 +302,7 @@ def recorded(tables: RecorderTables, call: RecordedCall):
     room = count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room
     if room and read(tables, call, key, at + 8 * HEAD) != 0:
         row = KnownStep(row_of(tables, key))
-    known = row != 0 and row.operation != 0 and row.is_view == call.shows
+    known = row != 0 and row.operation != 0 and row.shows == call.shows
     if known and (made == 0 or placed(tables, row, call, made)):
         node = made if made != 0 else row.node
         done = 1 if append(tables, row, call, node, at) == 0 else -1
@@ -315,3 +315,110 @@ def recorded(tables: RecorderTables, call: RecordedCall):
 def record(tables: Word, call: Word) -> Word:
     """Record an operation: 1; 0 where Python has to do it, -1 with an exception."""
     return recorded(tables, call)
+
+
+# Writes, which Python makes: ``bound`` is a tuple of the words of the recorder, Python's function, and None.
+
+
+def told(bound, arguments, count, done):
+    """None where native code has done it, else what Python's function returns; 0 with an exception."""
+    if c_api.PyErr_Occurred() != 0:
+        return 0
+    if done == 1:
+        return owned(c_api.PyTuple_GetItem(bound, 2))
+    return c_api.PyObject_Vectorcall(c_api.PyTuple_GetItem(bound, 1), arguments, count, 0)
+
+
+def is_known(tables: RecorderTables, value):
+    return kind_of(value) == tables.float_type or (kind_of(value) == tables.tensor_type and node_of(tables, value) >= 0)
+
+
+def overwrites(bound: Word, arguments: Word, count: Word) -> Word:
+    """Prepare for a write of a value to a tensor: nothing is to be done in memory of the program, but an argument's."""
+    tables, done = RecorderTables(load_i8(c_api.PyTuple_GetItem(bound, 0) + HEADER)), 0
+    if count == 2 and kind_of(load_i8(arguments)) == tables.tensor_type and is_known(tables, word(arguments, 1)):
+        at = node_of(tables, load_i8(arguments))
+        node = node_at(tables, max(at, 0))
+        if at >= 0 and node.base != tables.none:
+            node = node_at(tables, c_api.PyLong_AsLongLong(node.base))
+        done = 1 if at >= 0 and node.constant == tables.none and node.argument != tables.true else 0
+    return told(bound, arguments, count, done)
+
+
+def recorded_write(tables: RecorderTables, op, x: TensorObject, value: TensorObject, params):
+    """Record a write as one before; 0 where Python has to."""
+    at, of_value, steps = node_of(tables, x), -1, tables.steps
+    if at < 0 or is_known(tables, value) == 0 or steps.used + HEAD + 2 > steps.room:
+        return 0
+    base, key, form = TensorObject(x.base if x.base != 0 else x), KnownStep(sixteen_words()), FLOAT
+    if kind_of(value) == tables.tensor_type:
+        of_value = node_of(tables, value)
+        form = value.form + wants(tables, of_value)
+    key.operation = op
+    key.form = base.form
+    key.params = params
+    key.first = x.form + wants(tables, at)
+    key.second = form
+    key.third = WRITTEN
+    key.rest = 1 if base.slot > 0 else 0
+    row, family = KnownStep(row_of(tables, key)), node_at(tables, at)
+    if family.family != tables.none:
+        family = node_at(tables, c_api.PyLong_AsLongLong(family.family))
+    if row.operation == 0 or (row.is_graded != 0 and family.differentiable != tables.true):
+        return 0
+    place = steps.address + 8 * steps.used
+    if of_value < 0:
+        c_api.PyList_Append(tables.numbers, value)
+        of_value = -c_api.PyList_Size(tables.numbers)
+    store_i8(place, row.kind)
+    store_i8(place + 8, at)
+    store_i8(place + 16, at)
+    store_i8(place + 24, of_value)
+    steps.used += HEAD + 2
+    number = base.node & NODE_MASK
+    if base.node - number == tables.serial:
+        c_api.PyList_SetItem(tables.forms, number, owned(base.form))
+    return 1
+
+
+def wrote(bound: Word, arguments: Word, count: Word) -> Word:
+    """Record a write, given its operation, the tensor, the value and parameters."""
+    tables, done = RecorderTables(load_i8(c_api.PyTuple_GetItem(bound, 0) + HEADER)), 0
+    kind = kind_of(word(arguments, 1)) if count == 4 else 0
+    if kind == tables.tensor_type or kind == c_api.tape_registry().stale_type:  # a view whose base has been written
+        if tables.marks != 0 and marked(tables) == 0:
+            return 0
+        x, value = TensorObject(word(arguments, 1)), TensorObject(word(arguments, 2))
+        done = recorded_write(tables, load_i8(arguments), x, value, word(arguments, 3))
+    return told(bound, arguments, count, done)
+
+
+# A trace function: Python is told of the frames that begin, but for those of code that it has named.
+
+
+def place_of_code(table, code):
+    """Where code stands in a table of so many words, or is to stand: an odd mask, then that many words and one."""
+    at = mixed(0, code >> 4) & load_i8(table)
+    while word(table, 1 + at) != 0 and word(table, 1 + at) != code:
+        at = (at + 1) & load_i8(table)
+    return table + 8 * (1 + at)
+
+
+def pass_over(table: int, code: int) -> None:
+    """Enter code of whose frames Python is not told; there is room."""
+    store_i8(place_of_code(table, code), code)
+
+
+def began(bound: Word, arguments: Word, count: Word) -> Word:
+    """Be told that a frame begins: None, or what Python's function returns. ``bound`` is a tuple of table, it and None."""
+    table, told, nothing = (
+        c_api.PyTuple_GetItem(bound, 0),
+        c_api.PyTuple_GetItem(bound, 1),
+        c_api.PyTuple_GetItem(bound, 2),
+    )
+    code = c_api.PyFrame_GetCode(load_i8(arguments)) if count == 3 else 0
+    dropped(code)
+    words = load_i8(table + HEADER)
+    if code != 0 and load_i8(place_of_code(words, code)) == code:
+        return owned(nothing)
+    return c_api.PyObject_Vectorcall(told, arguments, count, 0)

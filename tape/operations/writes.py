@@ -344,7 +344,7 @@ def accumulate(x: Tensor, value: Any) -> Tensor:
 
 def add_again(x: Tensor, value: Any) -> bool:
     """Add to a part as an earlier call did on tensors of the same specs; False where there is more to do."""
-    tape = modes.active()
+    tape = modes.tape_beside_recorder()
     if not tape or type(value) is not Tensor:
         return False
     if tape.given_arrays:
@@ -359,12 +359,14 @@ def add_again(x: Tensor, value: Any) -> bool:
         return False
     if type(new) is not float and new.base is not None and np.may_share_memory(x._value, new):  # type: ignore[union-attr]
         return False
+    notify_overwrite(x, value)
     protect(x)
     array: Any = x._value  # not before: protect counts the references to it
     np.add(array, new, array)
     view_families.counter_of(base)[0] += 1
     view_families.record(tape, base, form, (before, source), (x._offset,))
     view_families.invalidate_views(base)
+    notify_written(_PUT, x, value, ())
     return True
 
 

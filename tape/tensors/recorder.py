@@ -21,6 +21,7 @@ from kernels.kinds.elementwise import Select
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import ResultPart, View
+from kernels.language import jit
 from kernels.native.memory import where
 from kernels.native.structs import NODE_MASK, OWN_CODE, RecorderTables, StepWords
 from kernels.operations import OPS
@@ -141,6 +142,11 @@ class ProgramRecorder(Recorder):
         tables.connect(Tensor)
         self.tables_words = tables.words
         self.node_of, self.know, self.unknow = tables.node_of, tables.know, tables.forget  # type: ignore[method-assign]
+        me = ref(self)
+        if tables.words is not None:  # Python's functions for what native code does not know
+            slow = lambda name: lambda *args: getattr(type(me()), name)(me(), *args)  # noqa: E731
+            for name in ("overwrites", "wrote"):
+                vars(self)[name] = jit.bound("programs.recorder_native", name, (tables.words, slow(name), None))
         self._alike: dict[Any, ProgramNode] = {}
         self._marks = None if recipe.lines is None else _Marks(tables)
         self.copies: dict[Any, int] = {}
@@ -413,7 +419,13 @@ class ProgramRecorder(Recorder):
             form = None
         self.mark_line()
         places = list(map(self.reference, indices))
-        self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
+        kind = self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
+        at = self.node_of(base)
+        if at is not None and at < len(self.tables.forms):
+            self.tables.forms[at] = base._form
+        words = [_form_word(o, self._wants_of(o)) for o in (x, value)]
+        if not places and words[1] not in (0, _INTEGER) and getattr(x, "_base", x) is base:
+            self.tables.repeats_write(op, params, words, base, kind, graded=form is not None)
 
     def holding(self) -> tuple[int, int]:
         """Return how much is held, for :meth:`let_go`."""
@@ -649,7 +661,10 @@ def _form_word(x: Any, wanted: bool) -> int:
     """Return the word that stands for an operand among those that steps are known by; 0 if it is neither."""
     if isinstance(x, Tensor):
         return id(x._form) + wanted
-    return 1 if type(x) is float else 3 if type(x) is int else 0
+    return 1 if type(x) is float else _INTEGER if type(x) is int else 0
+
+
+_INTEGER = 3
 
 
 def _extent(array: Array) -> Array:

@@ -25,7 +25,10 @@ import numpy as np
 
 from kernels import PACKAGES
 from kernels.foundation.tables import Lock, Recent
+from kernels.language import jit
 from kernels.language.cache_files import is_untraced
+from kernels.native.memory import where
+from kernels.programs.program import native
 from tape.tensors.tensor import Tensor
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
@@ -319,7 +322,7 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return function(*args)
-    tracer = _Traced(listener).began
+    tracer = _told_of_others(listener, _Traced(listener).began)
     try:
         sys.settrace(tracer)
         return function(*args)
@@ -331,6 +334,26 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
         except BaseException:  # an interrupt
             sys.settrace(None)
             raise
+
+
+def _told_of_others(listener: CodeListener, told: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a trace function that passes over frames of code which does not count, in native code."""
+    if not native():
+        return told
+    table, passed = np.zeros(2 * _MOST_PASSED + 1, np.int64), list[CodeType]()
+    table[0] = 2 * _MOST_PASSED - 1
+    enter = jit.load_module("programs.recorder_native").pass_over.entry_point
+
+    def began(frame: FrameType, *event: Any) -> Any:
+        if len(passed) < _MOST_PASSED and not listener.concerns(frame):
+            passed.append(frame.f_code)  # its id stays its own
+            enter(where(table), id(frame.f_code))
+        return told(frame, *event)
+
+    return jit.bound("programs.recorder_native", "began", (table, began, None))
+
+
+_MOST_PASSED = 1 << 10
 
 
 class _Traced:
