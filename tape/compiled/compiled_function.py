@@ -159,10 +159,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             return started
 
     def _replayed(self, current: Specialization, call: CallArguments) -> Any:
-        if current.outside and current.meets(call):
-            return self._run(call)
         program = current.programs[0] if current.programs else None
-        if program is not None and program.waits(reverse=self._runs_back):
+        waits = program is not None and program.waits(reverse=self._runs_back)
+        if waits or (current.outside and current.meets(call)):
             return self._run(call)
         checked = program is not None and self._is_due(program)
         expected = self._expected(current, call) if checked else None

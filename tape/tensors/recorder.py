@@ -6,7 +6,7 @@ import hashlib
 import linecache
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -142,11 +142,9 @@ class ProgramRecorder(Recorder):
         tables.connect(Tensor)
         self.tables_words = tables.words
         self.node_of, self.know, self.unknow = tables.node_of, tables.know, tables.forget  # type: ignore[method-assign]
-        me = ref(self)
-        if tables.words is not None:  # Python's functions for what native code does not know
-            slow = lambda name: lambda *args: getattr(type(me()), name)(me(), *args)  # noqa: E731
-            for name in ("overwrites", "wrote"):
-                vars(self)[name] = jit.bound("programs.recorder_native", name, (tables.words, slow(name), None))
+        for name in ("overwrites", "wrote") if tables.words is not None else ():
+            known = tables.words, _slowly(ref(self), name), None
+            vars(self)[name] = jit.bound("programs.recorder_native", name, known)
         self._alike: dict[Any, ProgramNode] = {}
         self._marks = None if recipe.lines is None else _Marks(tables)
         self.copies: dict[Any, int] = {}
@@ -598,6 +596,11 @@ class ProgramRecorder(Recorder):
                     f"record: the function writes to argument {number}, and uses its memory by another way at "
                     f"{self.reached[number]}; use the argument"
                 )
+
+
+def _slowly(recorder: ReferenceType[Any], name: str) -> Callable[..., Any]:
+    """Return a method of a recorder for what native code does not know; it does not hold the recorder."""
+    return lambda *args: getattr(type(recorder()), name)(recorder(), *args)
 
 
 class _Marks:
