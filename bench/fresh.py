@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parent.parent
-_LIMIT = 10 << 30
+_LIMIT = 8 << 30
 """Bytes of address space of a process that records."""
 _FEWEST, _MOST = 4, 8  # calls of a compiled function
 
@@ -77,7 +77,7 @@ def import_seconds(module: str, clock: str = "perf_counter") -> float:
 
 
 def recording(name: str, steps: float, *, dynamic: bool = True, budget: str = "", seconds: float = 600) -> FirstCalls:
-    """Make the first calls of a workload of `recorded_workloads.STEPPED`, in `mode="max"` and within 10 GB."""
+    """Make the first calls of a workload of `recorded_workloads.STEPPED`, in `mode="max"` and within 8 GB."""
     command = "-m", "bench.fresh", "recording", name, str(steps), str(int(dynamic)), budget
     try:
         answer = json.loads(_output(*command, seconds=seconds))

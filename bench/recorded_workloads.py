@@ -72,7 +72,7 @@ def lattice_boltzmann_of(steps: int, size: int = 32) -> Recorded:
 def gray_scott_of(steps: int, size: int = 100) -> Recorded:
     """Return two substances on a square."""
     u = np.random.default_rng(0).uniform(0.4, 0.6, (size, size))
-    return Recorded(partial(time_steps.gray_scott, steps=steps), (u, 0.5 * u.T, 0.04, 0.06))
+    return Recorded(partial(time_steps.gray_scott, steps=steps), (u, 0.5 * u.T), (0.04, 0.06))
 
 
 def dormand_prince_of(end: float) -> Recorded:
