@@ -194,6 +194,62 @@ COMPILED_FIRST = Bar("compiled: Lotka-Volterra, 1000 steps: until the first repl
 COMPILED_GUARD = Bar("compiled: a guard", at_most=20, unit=" ns")
 COMPILED_NEWTON = Bar("compiled: Newton's iteration, changing counts / one count", at_most=1.5)
 COMPILED_THREADS = Bar("compiled: Lotka-Volterra, 1000 steps: two threads / one, calls a second", at_least=1.7)
+# Recordings: what leads to a compiled program, over a dynamic call of the same value and gradient.
+RECORDED = (
+    "heat by slices and cat, 3000 steps",
+    "heat in place, 3000 steps",
+    "wave in place, 100 x 100, 300 steps",
+    "Lotka-Volterra on scalars, 10,000 steps",
+    "five bodies, 500 steps",
+    "LSTM",
+    "lattice Boltzmann, 100 steps",
+    "Kalman filter, 1000 steps",
+)
+FIRST_RECORDING = {name: Bar(f"{name}: first recording / dynamic", at_most=1.5) for name in RECORDED}
+SECOND_RECORDING = {name: Bar(f"{name}: second recording, compared / dynamic", at_most=2.5) for name in RECORDED}
+FIRST_REPLAY = {name: Bar(f"{name}: before the first replay / dynamic", at_most=2) for name in RECORDED}
+# Memory that grows with the steps beside a dynamic call's and the workspace: a number that differs takes 16 bytes.
+RECORDED_BYTES = {
+    name: Bar(f"{name}: memory of recording and plan, a step", at_most=at_most, unit=" bytes")
+    for name, at_most in (("heat", 1), ("Lotka-Volterra", 1), ("driven oscillator", 17))
+}
+RECORDED_PROCESS = Bar("Gray-Scott 100 x 100, 1000 steps: whole process", at_most=300, unit=" MB")
+LONG_RECORDINGS = {
+    (name, steps): Bar(f"{name}, {steps:,} steps: three calls / dynamic", at_most=4)
+    for name, steps in (("Lotka-Volterra", 1_000_000), ("heat", 100_000))
+}
+RECORDED_BUDGET = {
+    name: Bar(f'{name}, {steps:,} steps, memory="100 MB": memory of a run', at_most=100, unit=" MB")
+    for name, steps in LONG_RECORDINGS
+}
+VARYING = {
+    name: Bar(f"calls, {name}: all but one recording / without compile", at_most=1.3)
+    for name in (
+        "branching states in a loop over data",
+        "formatted output",
+        "argmax for a diagnosis",
+        "a NumPy table indexed by a tensor",
+        "growing data",
+        "a new shape at each call",
+        "arrays that grow in a loop",
+        "random branches",
+    )
+}
+COMPILED_STEP = Bar("compiled step of five bodies, 500 in a Python loop: a step", at_most=5, unit=" us")
+_MODELS = (
+    "polynomial",
+    "character MLP",
+    "MLP 784-256-10",
+    "matrix factorisation",
+    "Gaussian process",
+    "GPT block",
+)
+ON_TENSORS = {name: Bar(f"{name}: compiled, tensors / arrays", at_most=1.2) for name in _MODELS}
+BESIDE_DYNAMIC = {name: Bar(f"{name}: tensors, compiled / dynamic", at_most=1) for name in _MODELS}
+ADAPTIVE_FIRST = Bar("adaptive Dormand-Prince: calls until machine code, warm cache", at_most=0.3, unit=" s")
+# What these took before recordings were made anew.
+IMPORT_BESIDE = Bar("import tape / import numba, processor time", at_most=1.6)
+TINY_CALL = Bar("compiled: a call of the tiny graph / of a Python function", at_most=0.65)
 # Derivatives of derivatives: recorded backwards.
 SECOND = {
     program: Bar(f"{program}: {PYTORCH} / {DYNAMIC}", at_least=1)
@@ -273,6 +329,20 @@ ALL: tuple[Bar, ...] = (
     COMPILED_GUARD,
     COMPILED_NEWTON,
     COMPILED_THREADS,
+    *FIRST_RECORDING.values(),
+    *SECOND_RECORDING.values(),
+    *FIRST_REPLAY.values(),
+    *RECORDED_BYTES.values(),
+    RECORDED_PROCESS,
+    *LONG_RECORDINGS.values(),
+    *RECORDED_BUDGET.values(),
+    *VARYING.values(),
+    COMPILED_STEP,
+    *ON_TENSORS.values(),
+    *BESIDE_DYNAMIC.values(),
+    ADAPTIVE_FIRST,
+    IMPORT_BESIDE,
+    TINY_CALL,
     *SECOND.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,

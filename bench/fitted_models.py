@@ -168,3 +168,54 @@ def bundle(lib: Any, cameras: Any, points: Any, weights: Any, seen: Any, camera:
     down = weights * (y * scale + chosen[:, 8] - seen[:, 1])
     off = 1.0 - weights * weights
     return (right * right).sum() + (down * down).sum() + (off * off).sum()
+
+
+def polynomial(_lib: Any, a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
+    """Return the squared errors of a cubic."""
+    error = a + b * x + c * x**2 + d * x**3 - y
+    return (error * error).sum()
+
+
+def character_network(lib: Any, *arguments: Any) -> Any:
+    """Return the cross-entropy of a network that names the next character: embedding, tanh, batch normalisation."""
+    embedding, first, gain, shift, second, bias, before, labels = arguments
+    state = embedding[before].reshape(before.shape[0], -1) @ first
+    state = state - state.mean(0)
+    state = gain * state / lib.sqrt((state * state).mean(0) + 1e-5) + shift
+    logits = lib.tanh(state) @ second + bias
+    return (lib.logsumexp(logits, 1) - (logits * labels).sum(1)).mean()
+
+
+def factorisation(_lib: Any, left: Any, right: Any, user: Any, item: Any, rating: Any) -> Any:
+    """Return the regularised squared errors of ratings that are products of rows."""
+    a, b = left[user], right[item]
+    error = (a * b).sum(1) - rating
+    return (error * error).mean() + 0.01 * ((a * a).sum() + (b * b).sum()) / user.shape[0]
+
+
+def gaussian_process(lib: Any, scale: Any, height: Any, noise: Any, x: Any, y: Any) -> Any:
+    """Return the negative log likelihood of a Gaussian process with a squared-exponential kernel, but a constant."""
+    apart = (x[:, None] - x[None, :]) * lib.exp(-scale)
+    covariance = lib.exp(2.0 * height - 0.5 * apart * apart) + lib.exp(2.0 * noise) * np.eye(x.shape[0])
+    factor = lib.linalg.cholesky(covariance)
+    white = lib.linalg.solve(factor, y)
+    return 0.5 * (white * white).sum() + lib.log(lib.diagonal(factor)).sum()
+
+
+def transformer_block(lib: Any, *arguments: Any) -> Any:
+    """Return the sum of squares behind a block of a GPT: two heads of masked attention, then a network."""
+    query, key, value, output, first, second, x, mask = arguments
+    steps, width = x.shape
+    heads = [(_normal(lib, x) @ w).reshape(steps, 2, width // 2) for w in (query, key, value)]
+    q, k, v = (h.swapaxes(0, 1) for h in heads)
+    weights = lib.softmax(q @ k.swapaxes(1, 2) / math.sqrt(width // 2) + mask, -1)
+    x = x + (weights @ v).swapaxes(0, 1).reshape(steps, width) @ output
+    hidden = _normal(lib, x) @ first
+    x = x + (hidden * lib.sigmoid(1.702 * hidden)) @ second
+    return (x * x).mean()
+
+
+def _normal(lib: Any, x: Any) -> Any:
+    """Return rows of mean zero and variance one."""
+    x = x - x.mean(-1)[:, None]
+    return x / lib.sqrt((x * x).mean(-1) + 1e-5)[:, None]

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parent.parent
+_LIMIT = 8 << 30
+"""Bytes of address space of a process that records."""
+_FEWEST, _MOST = 4, 8  # calls of a compiled function
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,51 @@ class Chain:
     kept: int
 
 
-def import_seconds(module: str) -> float:
+@dataclass(frozen=True)
+class FirstCalls:
+    """The first calls of a compiled workload in a fresh process: processor seconds, and memory in bytes.
+
+    Attributes:
+        dynamic: The seconds of a dynamic call; 0 if there was none.
+        calls: The seconds of each call.
+        dynamic_peak: How far the peak of resident memory rose in a dynamic call.
+        peak: How far it rose in the calls.
+        held: How far resident memory lay above its start after each call.
+        workspace: What the program says that it needs.
+        whole: The peak of the process.
+        tier: What runs the program, as it says itself.
+        value: What the last call returned.
+        failed: Why there are no figures, as one line.
+    """
+
+    dynamic: float = 0.0
+    calls: tuple[float, ...] = ()
+    dynamic_peak: int = 0
+    peak: int = 0
+    held: tuple[int, ...] = ()
+    workspace: int = 0
+    whole: int = 0
+    tier: str = ""
+    value: float = 0.0
+    failed: str = ""
+
+
+def import_seconds(module: str, clock: str = "perf_counter") -> float:
     """Return the time of `import module` in a process that has imported nothing else."""
-    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    code = f"import time; start = time.{clock}(); import {module}; print(time.{clock}() - start)"
     return float(_output("-c", code))
+
+
+def recording(name: str, steps: float, *, dynamic: bool = True, budget: str = "", seconds: float = 600) -> FirstCalls:
+    """Make the first calls of a workload of `recorded_workloads.STEPPED`, in `mode="max"` and within 8 GB."""
+    command = "-m", "bench.fresh", "recording", name, str(steps), str(int(dynamic)), budget
+    try:
+        answer = json.loads(_output(*command, seconds=seconds))
+    except subprocess.TimeoutExpired:
+        return FirstCalls(failed=f"no answer in {seconds:.0f} s")
+    except AssertionError as error:
+        return FirstCalls(failed=str(error).strip().splitlines()[-1][:100])
+    return FirstCalls(**answer)
 
 
 def first_backward() -> dict[str, Any]:
@@ -55,11 +99,13 @@ def chain(lib: str, operations: int) -> Chain:
     return Chain(**json.loads(_output("-m", "bench.fresh", "chain", lib, str(operations))))
 
 
-def _output(*arguments: str) -> str:
+def _output(*arguments: str, seconds: float | None = None) -> str:
     command = [sys.executable, *arguments]
     # Users import byte code; a container that forbids writing it would measure Python's compiler.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, cwd=_ROOT, check=False, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        command, cwd=_ROOT, check=False, capture_output=True, text=True, env=environment, timeout=seconds
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -94,6 +140,47 @@ def _chain(lib_name: str, operations: int) -> dict[str, Any]:
     }
 
 
+def _recording(name: str, steps: str, dynamic: str, budget: str) -> dict[str, Any]:
+    resource = importlib.import_module("resource")
+    resource.setrlimit(resource.RLIMIT_AS, (_LIMIT, _LIMIT))
+    tape, workloads = importlib.import_module("tape"), importlib.import_module("bench.recorded_workloads")
+    warm, work = workloads.STEPPED[name](2), workloads.STEPPED[name](float(steps) if "." in steps else int(steps))
+    warm.both()(*warm.arguments)
+    answer: dict[str, Any] = {}
+    if dynamic == "1":
+        _, answer["dynamic"], answer["dynamic_peak"], _ = _measured(work.both(), work.arguments)
+    compiled = tape.compile(work.both(), mode="max", check="never", memory=budget or None)
+    _give_back()
+    start, calls = _memory("VmRSS"), []
+    while len(calls) < _FEWEST or (len(calls) < _MOST and calls[-1][0] > calls[0][0] / 4):  # until one is a replay
+        value, *figures = _measured(compiled, work.arguments)
+        calls.append(figures)
+    seconds, peaks, kept = zip(*calls, strict=True)
+    held = [sum(kept[: k + 1]) for k in range(len(kept))]
+    return {
+        **answer,
+        "calls": seconds,
+        "peak": max(before + rise for before, rise in zip([0, *held], peaks, strict=False)),
+        "held": held,
+        "workspace": compiled.memory().block if compiled.programs else 0,
+        "whole": max(_memory("VmHWM"), start + max(peaks)),
+        "tier": next((line.strip() for line in compiled.explain().splitlines() if "machine code:" in line), "none"),
+        "value": value,
+    }
+
+
+def _measured(run: Any, arguments: Any) -> tuple[float, float, int, int]:
+    """Return a call's value, its processor time, how far the peak of memory rose, and memory when it was over."""
+    _give_back()
+    _reset_peak()
+    start, started = _memory("VmRSS"), time.process_time()
+    value, _ = run(*arguments)
+    seconds = time.process_time() - started
+    peak = _memory("VmHWM") - start
+    _give_back()
+    return float(value), seconds, peak, _memory("VmRSS") - start
+
+
 def _memory(field: str) -> int:
     """Return a field of this process's status in bytes (`ru_maxrss` would be the parent's too)."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -120,6 +207,8 @@ def _give_back() -> None:
 def _main(command: str, *arguments: str) -> None:
     if command == "first-backward":
         answer = _first_backward()
+    elif command == "recording":
+        answer = _recording(*arguments)
     else:
         lib_name, operations = arguments
         answer = _chain(lib_name, int(operations))

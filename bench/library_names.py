@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 
 class Names:
@@ -22,7 +23,9 @@ class Names:
 
 
 # For complex steps, and for arrays of CasADi's scalars.
-NUMPY = Names("numpy", np, cat=np.concatenate)
+NUMPY = Names(
+    "numpy", np, cat=np.concatenate, logsumexp=special.logsumexp, sigmoid=special.expit, softmax=special.softmax
+)
 
 
 def jax_names() -> Names:

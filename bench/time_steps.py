@@ -219,3 +219,76 @@ def lennard_jones_scan(lib: Any, x: Any, v: Any, epsilon: Any, sigma: Any, ones:
 
     x, _, _ = scanned(lib, step, (x, v, _lennard_jones_force(x, epsilon, sigma, ones)), steps)
     return (x * x).sum()
+
+
+# The nine velocities of the lattice, and their weights.
+LATTICE = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
+_WEIGHTS = (4 / 9, *[1 / 9] * 4, *[1 / 36] * 4)
+
+
+def lattice_boltzmann(lib: Any, flow: Any, rate: Any, *, steps: int) -> Any:
+    """Return the energy of a fluid on a torus: nine populations (9, n, m), streamed and relaxed (D2Q9, BGK)."""
+    for _ in range(steps):
+        moved = [lib.roll(flow[k], LATTICE[k], (0, 1)) for k in range(9)]
+        density = sum(moved[1:], moved[0])
+        u = (moved[1] - moved[3] + moved[5] - moved[6] - moved[7] + moved[8]) / density
+        v = (moved[2] - moved[4] + moved[5] + moved[6] - moved[7] - moved[8]) / density
+        square = 1.5 * (u * u + v * v)
+        after = []
+        for population, weight, (a, b) in zip(moved, _WEIGHTS, LATTICE, strict=True):
+            along = 3.0 * (a * u + b * v)
+            equilibrium = weight * density * (1.0 + along + 0.5 * along * along - square)
+            after.append(population + rate * (equilibrium - population))
+        flow = lib.stack(after)
+    return (flow * flow).sum()
+
+
+def _around(lib: Any, u: Any) -> Any:
+    """Return the five-point sums on a torus."""
+    return lib.roll(u, 1, 0) + lib.roll(u, -1, 0) + lib.roll(u, 1, 1) + lib.roll(u, -1, 1) - 4.0 * u
+
+
+def gray_scott(lib: Any, u: Any, v: Any, feed: Any, kill: Any, *, steps: int) -> Any:
+    """Return how much is there of the second of two substances that react and diffuse on a torus."""
+    for _ in range(steps):
+        reaction = u * v * v
+        u, v = (
+            u + 0.16 * _around(lib, u) - reaction + feed * (1.0 - u),
+            v + 0.08 * _around(lib, v) + reaction - (feed + kill) * v,
+        )
+    return (v * v).sum()
+
+
+# The method of Dormand and Prince (1980): its stages, and by what its two results differ.
+_STAGES = (
+    (1 / 5,),
+    (3 / 40, 9 / 40),
+    (44 / 45, -56 / 15, 32 / 9),
+    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+)
+_ERRORS = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
+
+
+def dormand_prince(lib: Any, x: Any, y: Any, mu: Any, end: Any, tolerance: Any) -> Any:
+    """Return where Van der Pol's oscillator is at a time, by steps whose lengths are adapted."""
+
+    def slope(x: Any, y: Any) -> tuple[Any, Any]:
+        return y, mu * (1.0 - x * x) * y - x
+
+    t, h = 0.0 * end, 0.01 + 0.0 * end
+    while t < end:
+        h = lib.minimum(h, end - t)
+        slopes = [slope(x, y)]
+        for stage in _STAGES:
+            a = x + h * sum(c * k for c, (k, _) in zip(stage, slopes, strict=True))
+            b = y + h * sum(c * k for c, (_, k) in zip(stage, slopes, strict=True))
+            slopes.append(slope(a, b))
+        errors = [h * sum(c * k[i] for c, k in zip(_ERRORS, slopes, strict=True)) for i in (0, 1)]
+        scales = [tolerance * (1.0 + lib.maximum(abs(p), abs(q))) for p, q in ((x, a), (y, b))]
+        error = lib.sqrt(0.5 * sum((e / s) ** 2 for e, s in zip(errors, scales, strict=True))) + 1e-12
+        good = error <= 1.0
+        x, y, t = lib.where(good, a, x), lib.where(good, b, y), lib.where(good, t + h, t)
+        h = h * lib.minimum(5.0, lib.maximum(0.2, 0.9 * error**-0.2))
+    return x + y

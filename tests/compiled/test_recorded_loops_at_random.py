@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import warnings
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ import tape
 from kernels.compiler import compiling
 from tape.errors import CompileWarning
 from tests.compiled.test_compiled_programs_at_random import Comparison, quiet
-from tests.support.random_programs import RandomProgram
+from tests.support.random_programs import STEPS, RandomProgram, program_of
 from tests.support.random_while_loops import while_program_of
 from tests.support.representatives import examples
 
@@ -79,6 +81,58 @@ def test_random_loops(block: int, count: int, monkeypatch: pytest.MonkeyPatch) -
     print(counts)  # noqa: T201 (read with -s)
     assert counts["compiled loops"] > count // 4
     assert counts["loops in loops"] > count // 40
+
+
+HEAD = re.compile(r"(for \w+ in range\()(\d+)\)")
+MORE = 0, 1, 30, -2, 0, -20, 30
+"""How many more iterations the loops have in calls than they are written with; each has one at least."""
+
+
+def with_counts(program: RandomProgram) -> RandomProgram:
+    """Return a program whose counted loops have ``more`` iterations, a global that it reads."""
+    counts = sorted({int(count) for _, count in HEAD.findall(program.text)})
+    head, _, body = program.text.partition("\n")
+    named = [f"    n{count} = max(1, {count} + more)" for count in counts]
+    text = "\n".join([head, *named, HEAD.sub(r"\1n\2)", body)])
+    return replace(program, text=text, steps=STEPS + max(MORE))
+
+
+def run_with_counts(seed: int, counts: Counter[str]) -> None:
+    """Compare a program with dynamic mode, each number of iterations in three calls."""
+    make = program_of if seed % 3 else while_program_of
+    program = with_counts(make(random.Random(seed), seed))  # noqa: S311 (no secret)
+    with quiet():
+        warnings.simplefilter("error", CompileWarning)
+        called: Any = Called(program)
+        for k, more in enumerate(MORE):
+            program.function.__globals__["more"] = more
+            try:
+                comparisons = [Comparison(program, call + k % 2) for call in range(2)]
+            except IndexError:  # of a list that a shorter loop has made
+                counts["too short"] += 1
+                continue
+            if any(comparison.size() > LARGEST for comparison in comparisons):
+                counts["too large"] += 1
+                continue
+            for comparison in (*comparisons, comparisons[0]):
+                comparison.compare(called, reverse=True)
+            counts["compared"] += 1
+    counts["with loops"] += "loop, " in called.function.explain()
+
+
+@examples(3, EXAMPLES // 3)
+def test_random_programs_with_other_counts(count: int) -> None:
+    counts: Counter[str] = Counter()
+
+    @settings(max_examples=count, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
+    @given(st.integers(0, 1 << 30))
+    def check(seed: int) -> None:
+        run_with_counts(seed, counts)
+
+    check()
+    print(counts)  # noqa: T201 (read with -s)
+    assert counts["compared"] > 2 * count
+    assert counts["with loops"] > count // 4
 
 
 FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {

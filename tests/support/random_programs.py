@@ -199,6 +199,7 @@ class RandomProgram:
     seed: int
     has_aux: bool = False
     dtypes: tuple[str, ...] = ("float64",)
+    steps: int = STEPS
     function: Any = None
 
     def __post_init__(self) -> None:
@@ -207,7 +208,7 @@ class RandomProgram:
         last = self.shape[-1] if self.shape else 1
         space: dict[str, Any] = {
             "tape": tape, "np": np, "dt": 0.05,
-            "data": chance.normal(size=(STEPS, *self.shape)), "series": chance.normal(size=STEPS),
+            "data": chance.normal(size=(self.steps, *self.shape)), "series": chance.normal(size=self.steps),
             "M": chance.normal(size=(last, last)) / (1.0 + last**0.5),
         }  # fmt: skip
         space |= {name: self._cast(k, space[name]) for k, name in enumerate(("data", "series", "M"))}
@@ -220,7 +221,8 @@ class RandomProgram:
         """Return arguments: of every second program with zeros, ones and ties among them."""
         chance = np.random.default_rng([self.seed, call])
         last = self.shape[-1] if self.shape else 1
-        arrays = [chance.normal(size=shape) * 0.6 for shape in (self.shape, self.shape, (last,), (STEPS, *self.shape))]
+        shapes = self.shape, self.shape, (last,), (self.steps, *self.shape)
+        arrays = [chance.normal(size=shape) * 0.6 for shape in shapes]
         if self.seed % 2:
             for array in arrays:
                 flat = array.reshape(-1)
