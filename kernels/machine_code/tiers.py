@@ -20,6 +20,7 @@ from kernels.native.c_api import made, members
 from kernels.native.memory import put
 from kernels.programs.machine import Machine, plan
 from kernels.programs.program import Recipe, native
+from kernels.programs.recording import whole
 from kernels.programs.rolled_program import Uncompiled
 
 # When a program is compiled: it runs on rows of words at first, and as machine code once that pays.
@@ -69,7 +70,7 @@ def compiled_machine(
         compilation.code(),
         exactly=exactly,
         guards=places,
-        interpreter=lambda: Machine(plan(recipe, reverse=reverse), exactly=exactly),
+        interpreter=lambda: Machine(plan(whole(recipe), reverse=reverse), exactly=exactly),
     )
     if os.environ.get("TAPE_LOOPS"):
         print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)

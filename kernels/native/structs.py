@@ -677,7 +677,42 @@ class RecorderTables(Struct):
     marks: StepWords  # two words each: where steps begin, and the instruction of the user's code; 0 without lines
     mark: int  # Python's function that marks
     marked: int  # the last mark
+    repeats: Repeats
     codes: StepWords  # two words each: code that is known, and its number, above that of an instruction; OWN_CODE
+
+
+class Repeats(Struct):
+    """What repeats in a recording: iterations of it that do what the one before did are counted, and not kept."""
+
+    look: int  # how many words there are to be before a period is looked for
+    boundary: int  # how many there are when the iteration that is recorded will be whole; 0 where none is known
+    alike: int  # iterations, one behind the other, that were alike
+    words: int  # of an iteration,
+    nodes: int
+    numbers: int
+    marks: int  # words of these
+    counts: Array[int]  # of operands, by kinds of steps
+    starts: Array[int]  # room for as many begins of steps as are looked at
+    saved: StepWords  # numbers of iterations that were not kept, as the bits of doubles
+    found: int  # the :class:`Repeat` that follow
+    open: int  # whether the last one goes on
+
+
+class Repeat(Struct):
+    """Iterations that are not kept."""
+
+    node: int  # from this on nodes stand for later ones: their numbers in tensors are larger
+    shift: int  # by this
+    word: int  # where the last iteration that is kept ends,
+    end: int  # the node behind it,
+    number: int  # and the number behind it
+    words: int
+    nodes: int
+    numbers: int
+    marks: int
+    skipped: int  # how many iterations are not kept
+    saved: int  # where their numbers begin among those that are saved
+    saves: int  # whether they are saved: some differ
 
 
 class KnownStep(Struct):
@@ -720,6 +755,10 @@ class NodeObject(Struct, start=16, step=8):
 
 
 NODE_MASK = (1 << 32) - 1  # of a node in a tensor; above it stands the recorder's serial
+MOST_REPEATS = 8
+STARTS = 1 << 13  # steps among which a period is looked for
+LEAST_ALIKE, LEAST_WORDS, WINDOW = 64, 1 << 12, 3
+"""Iterations that are kept at least, and their words; of how many the nodes stand for the last iterations."""
 OWN_CODE = -1  # what stands for code of this package: its caller counts
 RESULT_BYTES = 1 << 12
 """What holding a result counts, beside its own bytes."""

@@ -420,7 +420,7 @@ def dynamic_calls_in(seconds: float, recipe: Recipe) -> int:
     for step in map(steps.raw, range(min(len(steps), _LOOKED_AT))):
         sizes[step.kind] = recipe.nodes[step.result].spec.size
     elements = float(sizes[np.array(steps.each(range(len(steps.kinds))), np.int64)].sum())
-    return int(seconds / (_STEP * len(steps) + _STEP_ELEMENT * elements + 1e-6))
+    return int(seconds / ((_STEP * len(steps) + _STEP_ELEMENT * elements) * recipe.length / len(steps) + 1e-6))
 
 
 def calls_analysed(recipe: Recipe) -> int:

@@ -5,42 +5,31 @@ from __future__ import annotations
 import copyreg
 import functools
 import importlib
-import itertools
 import os
 import pickle
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import get_ident
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.calls.object_types import place_of
 from kernels.foundation.specs import Array, Spec, view_spec
-from kernels.foundation.tables import Recent, exact
+from kernels.foundation.tables import Recent
 from kernels.kinds.form import Form
 from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routine
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
 from kernels.native import c_api
-from kernels.native.c_api import NATIVE
-from kernels.native.memory import REGISTRY, readable, row, where, word_at
+from kernels.native.memory import readable, row, where
 from kernels.native.structs import (
-    NODE_MASK,
     XK_ARRAY,
     XK_DOUBLE,
     XK_INTEGER,
     XK_SINGLE,
     ExchangedValue,
     ExchangeHead,
-    KnownConstant,
-    KnownStep,
-    NodeObject,
-    RecorderTables,
-    RegistryTable,
     StepWords,
 )
 from kernels.operations import OPS
@@ -104,13 +93,24 @@ class Words:
         """A copy of the words."""
         return self._block[: self.head[StepWords.used]]
 
-    def append(self, words: array[int]) -> None:
-        """Append words; there is room for MOST more."""
+    @property
+    def last(self) -> int | None:
+        """The last word; None if there is none."""
         used = self.head[StepWords.used]
-        if used + len(words) + MOST > self.head[StepWords.room]:
-            block = array("q", bytes(8 * (2 * used + len(words) + MOST)))
+        return self._block[used - 1] if used else None
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many words, and MOST more."""
+        used = self.head[StepWords.used]
+        if used + count + MOST > self.head[StepWords.room]:
+            block = array("q", bytes(8 * (2 * used + count + MOST)))
             block[:used] = self._block[:used]
             self.hold(block)
+
+    def append(self, words: array[int]) -> None:
+        """Append words; there is room for MOST more."""
+        self.reserve(len(words))
+        used = self.head[StepWords.used]
         self._block[used : used + len(words)] = words
         self.head[StepWords.used] = used + len(words)
 
@@ -284,6 +284,24 @@ class ProgramNode:
     argument: bool = False
 
 
+class Skipped(NamedTuple):
+    """Iterations that go on as the ones before, and are not kept: nodes and parts move by what these moved by."""
+
+    count: int  # how many
+    step: int  # the step behind the last iteration that is kept,
+    node: int  # the node,
+    number: int  # and the number
+    steps: int  # of an iteration
+    nodes: int
+    numbers: int
+    moved: int  # from this node on, nodes stand for those of the last iterations where later steps read them
+    values: Array | None  # the numbers of each iteration; None if they are those of the one before
+
+    def later(self, node: int) -> int:
+        """Return a node as it is numbered where these iterations are kept."""
+        return node + self.count * self.nodes if node >= self.moved else node
+
+
 @dataclass(slots=True)
 class Recipe:
     """The whole program: nodes in the order they were made, steps, arguments and outputs by node."""
@@ -294,10 +312,17 @@ class Recipe:
     outputs: list[int] = field(default_factory=list)
     written: set[int] = field(default_factory=set)  # arguments that it writes to
     lines: Lines | None = None  # the user's lines, where they are kept
+    skipped: list[Skipped] = field(default_factory=list)
+    """Iterations that are not among the nodes and steps: :func:`kernels.programs.recording.whole` puts them there."""
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes and steps, for lowering to add nodes to."""
-        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.written, self.lines)
+        return replace(self, nodes=[*self.nodes])
+
+    @property
+    def length(self) -> int:
+        """How many steps there are, with those of iterations that are skipped."""
+        return len(self.steps) + sum(skipped.count * skipped.steps for skipped in self.skipped)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""
@@ -539,187 +564,3 @@ def _head() -> list[int]:
 def native() -> bool:
     """Whether objects stand in memory as native code reads them, and NumPy's functions are where they are called."""
     return readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code() and c_api.agrees()
-
-
-class Tables:
-    """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
-
-    __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "nodes", "owned", "results", "serial",
-        "steps", "words",
-    )  # fmt: skip
-
-    def __init__(self, nodes: list[Any], steps: Steps) -> None:
-        self.nodes, self.steps = nodes, steps
-        self.serial = next(_serials) << NODE_MASK.bit_length()
-        self.known: dict[int, int] = {}
-        self._foreign: list[Any] = []
-        """Nodes, by ids, of tensors that another recording has known, and may still know."""
-        self.forms: list[Any] = []
-        """Form, or spec, of each node's tensor when it was seen last; None where that is not known."""
-        self.results: list[Any] = []
-        """Tensors that steps have made, for gradients that are taken inside: as long as these are few and small."""
-        self.words: Array | None = None  # where native code records, too
-        self.owned = Words()
-        """The program's own memory, what it writes and arguments': where each part begins and ends."""
-        self._kinds: dict[Any, int] = {}
-
-    def connect(self, tensor: type) -> None:
-        """Have native code record what it repeats."""
-        if not (NATIVE and native() and has_node_layout()):
-            return
-        function = jit.load_module("programs.recorder_native").record.address
-        self._rows = np.zeros((_ROWS, KnownStep.SIZE), np.int64)
-        kinds = {"tensor": tensor, "float": float, "int": int, "array": np.ndarray, "node": ProgramNode}
-        objects = {f"{name}_type": id(kind) for name, kind in kinds.items()}
-        objects |= {"none": id(None), "true": id(True), "false": id(False), "numbers": id(self.steps.numbers)}
-        objects |= {name: id(getattr(self, name)) for name in ("known", "nodes", "forms", "results")}
-        head, owned = (words.buffer_info()[0] for words in (self.steps.head, self.owned.head))
-        self._kept: list[Any] = []
-        self.words = np.array(
-            row(
-                RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
-                steps=head, owned=owned, room=_HELD, thread=get_ident(),
-            )
-        )  # fmt: skip
-
-    def node_of(self, x: Any) -> int | None:
-        """Return the node of a tensor; None if it has none."""
-        node: int = getattr(x, "_node", 0)
-        if node & ~NODE_MASK == self.serial:
-            return node & NODE_MASK
-        return self.known.get(id(x))
-
-    def know(self, x: Any, node: int) -> None:
-        """Let a tensor be known by a node."""
-        before: int = getattr(x, "_node", 0)
-        if before & ~NODE_MASK in (0, self.serial):
-            x._node = self.serial + node  # noqa: SLF001 (a word for whoever records)
-            self._count(not before)
-        else:
-            self.known[id(x)] = node
-            self._foreign.append(x)  # its id stays its own
-
-    def forget(self, x: Any) -> None:
-        """Know a tensor no longer."""
-        if getattr(x, "_node", 0) & ~NODE_MASK == self.serial:
-            x._node = 0  # noqa: SLF001
-            self._count(-1)
-        self.known.pop(id(x), None)
-
-    def _count(self, more: int) -> None:
-        if self.words is not None:
-            self.words[RecorderTables.alive] += more
-
-    def made(self, x: Any) -> None:
-        """Hold a tensor that a step has made, if there is room."""
-        if self.words is None or self.words[RecorderTables.room] > 0:
-            self.results.append(x)
-
-    @property
-    def holds_all(self) -> bool:
-        """Whether the results of all steps are held."""
-        return self.words is None or bool(self.words[RecorderTables.room] > 0)
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Count the tensors that are known, within."""
-        address = 0 if self.words is None else where(self.words)
-        before = word_at(REGISTRY.address + 8 * RegistryTable.recording)
-        try:
-            if address:
-                REGISTRY.set(recording=address)
-            yield
-        finally:
-            if address:
-                REGISTRY.set(recording=before)
-
-    def alive(self) -> int | None:
-        """Return how many of the tensors that are known are alive, at most; None where nobody counts."""
-        return None if self.words is None else int(self.words[RecorderTables.alive])
-
-    def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
-        """Return the number of a kind of steps, by specs or types of operands and result, and by what a form is of."""
-        kinds = self.steps.kinds
-        key = form and (form.specs, form.spec, form.wanted, form.saved, form.name)
-        try:
-            number = self._kinds.setdefault((op, key, exact(params), specs), len(kinds))
-        except TypeError:  # index arrays have no hash
-            number = len(kinds)
-        if number == len(kinds):
-            kinds.append(StepKind(op, form, params, len(specs) - 1))
-        return number
-
-    def dtypes(self) -> set[str]:
-        """Return the names of the dtypes that steps have."""
-        return {spec.dtype.name for _, _, _, specs in self._kinds for spec in specs if isinstance(spec, Spec)}
-
-    def nodes_added(self, form: Any = None) -> None:
-        """Keep up with nodes that have been added: the last one has this form."""
-        self.forms += [None] * (len(self.nodes) - len(self.forms))
-        if form is not None:
-            self.forms[-1] = form
-
-    def uses(self, array: Array, spec: Spec, node: int, copy: Array) -> None:
-        """Let native code know an array, which is held, by a constant's node as long as it holds what a copy does."""
-        if self.words is None or not array.flags.forc or array.nbytes != copy.nbytes:
-            return
-        if not self.words[RecorderTables.constants]:
-            self._constants = np.zeros((_ROWS, KnownConstant.SIZE), np.int64)
-            self.words[RecorderTables.constants] = where(self._constants)
-        constant = np.array(
-            row(KnownConstant, data=where(array), spec=id(spec), node=node, copy=where(copy), bytes=array.nbytes)
-        )
-        enter = jit.load_module("programs.recorder_native").enter_constant.entry_point
-        enter(where(self.words), where(constant))
-
-    def repeats(self, op: Op, params: tuple[Any, ...], operands: Sequence[int], result: Any, kind: int) -> None:
-        """Let native code record further steps like one, whose result is the last node.
-
-        ``operands`` are words for their forms, as :class:`KnownStep` has them.
-        """
-        node, views = self.nodes[-1], isinstance(op, View)
-        self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
-        self._kept.append(node)
-
-    def repeats_write(
-        self, op: Op, params: tuple[Any, ...], operands: Sequence[int], base: Any, kind: int, *, graded: bool
-    ) -> None:
-        """Let native code record further writes like one, to a tensor of this base."""
-        self._enter(op, params, [*operands, _WRITTEN], base, kind, is_graded=graded)
-
-    def _enter(self, op: Op, params: Any, operands: Sequence[int], result: Any, kind: int, **more: int) -> None:
-        if self.words is None or len(self._kept) >= _ROWS:
-            return
-        form, slot, forms = result._form, result._slot, np.array(operands, np.int64)  # noqa: SLF001 (a tensor's)
-        place = 0 if params is None else id(params)
-        key = row(
-            KnownStep, operation=id(op), form=id(form), params=place, rest=int(type(slot) is int), kind=kind, **more
-        )
-        words = np.array(key)
-        enter = jit.load_module("programs.recorder_native").enter.entry_point
-        enter(where(self.words), where(words), where(forms), len(forms))
-        self._kept.append((op, form, params))
-
-
-def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:
-    """Return where nodes of two programs of as many nodes may differ: all that do, and constants, among others."""
-    if not (NATIVE and native() and has_node_layout()):
-        pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
-        return list(pairs.values())  # nodes of one form are one object, most often
-    out = np.empty(len(ones), np.int64)
-    differing = jit.load_module("programs.recorder_native").differing.entry_point
-    return out[: differing(id(ones), id(others), id(None), where(out))].tolist()  # type: ignore[no-any-return]
-
-
-@functools.cache
-def has_node_layout() -> bool:
-    """Whether nodes are laid out as native code reads them."""
-    return place_of(ProgramNode, *NodeObject.FIELDS) == [at for at, _ in NodeObject.FIELDS.values()]
-
-
-_serials = itertools.count(1)
-_HELD = 1 << 24  # bytes of results that are held
-_ROWS = 1 << 11
-"""Room for steps that are not alike, of which a recorder knows at most half as many."""
-_WRITTEN = 5  # recorder_native.py

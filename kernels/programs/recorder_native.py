@@ -19,6 +19,7 @@ from kernels.native.structs import (
     RecorderTables,
 )
 from kernels.programs.program import HEAD
+from kernels.programs.repeats_native import kept, look_for_repeats, node_at, shift_of
 
 CONTROL = True
 
@@ -66,7 +67,10 @@ def constant_node(tables: RecorderTables, x: TensorObject):
 def node_of(tables: RecorderTables, x: TensorObject):
     """The node that a tensor is known by, if it has not been changed since; else -1."""
     at, forms = x.node & NODE_MASK, tables.forms
-    if x.node - at != tables.serial:
+    same_recorder = x.node - at == tables.serial
+    if same_recorder:
+        at = kept(tables, at)
+    else:
         if x.slot == 0 and x.base == 0 and tables.constants != 0:
             at = constant_node(tables, x)
             if at >= 0:
@@ -74,10 +78,6 @@ def node_of(tables: RecorderTables, x: TensorObject):
         at = foreign_node(tables, x)
     same = at >= 0 and at < c_api.PyList_Size(forms) and c_api.PyList_GetItem(forms, at) == x.form
     return at if same else -1
-
-
-def node_at(tables: RecorderTables, at):
-    return NodeObject(c_api.PyList_GetItem(tables.nodes, at))
 
 
 def wants(tables: RecorderTables, at):
@@ -282,7 +282,7 @@ def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at)
     failed = numbered(tables, call, at + 8 * HEAD)
     failed += 1 if c_api.PyList_Append(tables.nodes, node) != 0 else 0
     failed += 1 if c_api.PyList_Append(tables.forms, result.form) != 0 else 0
-    result.node = tables.serial + index
+    result.node = tables.serial + index + shift_of(tables.repeats)
     tables.alive += 1
     store_i8(at, row.kind)
     store_i8(at + 8, index)
@@ -308,6 +308,8 @@ def recorded(tables: RecorderTables, call: RecordedCall):
         done = 1 if append(tables, row, call, node, at) == 0 else -1
         if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
             done = -1
+        if done == 1:
+            look_for_repeats(tables)
     dropped(made)
     return -1 if c_api.PyErr_Occurred() != 0 else done
 
@@ -376,8 +378,8 @@ def recorded_write(tables: RecorderTables, op, x: TensorObject, value: TensorObj
     store_i8(place + 24, of_value)
     steps.used += HEAD + 2
     number = base.node & NODE_MASK
-    if base.node - number == tables.serial:
-        c_api.PyList_SetItem(tables.forms, number, owned(base.form))
+    if base.node - number == tables.serial and kept(tables, number) >= 0:
+        c_api.PyList_SetItem(tables.forms, kept(tables, number), owned(base.form))
     return 1
 
 
@@ -390,6 +392,8 @@ def wrote(bound: Word, arguments: Word, count: Word) -> Word:
             return 0
         x, value = TensorObject(word(arguments, 1)), TensorObject(word(arguments, 2))
         done = recorded_write(tables, load_i8(arguments), x, value, word(arguments, 3))
+        if done == 1:
+            look_for_repeats(tables)
     return told(bound, arguments, count, done)
 
 

@@ -13,6 +13,7 @@ from kernels.foundation.specs import Array, Spec
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
+from kernels.native.structs import WINDOW
 from kernels.operations.views import CLONE
 from kernels.programs import loop_bodies, periods, rolled_program
 from kernels.programs.loop_bodies import (
@@ -25,7 +26,7 @@ from kernels.programs.loop_bodies import (
     Straight,
 )
 from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RowSpan, SlotRead, StepTable
-from kernels.programs.program import Recipe
+from kernels.programs.program import Recipe, Skipped
 from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, Ref, RolledInstruction, RolledProgram
 from kernels.programs.several_ways import in_one_way
 
@@ -314,16 +315,25 @@ _LOOKS = 60  # how often, on average, a row is looked at, at most: a program wit
 
 
 def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
-    """Return a recorded program without views and, with ``roll``, repetitions as loops; Uncompiled where impossible."""
+    """Return a recorded program without views and, with ``roll``, repetitions as loops; Uncompiled where impossible.
+
+    Unabsorbed where the iterations that it has not kept are no loop's: then with :func:`recording.whole`.
+    """
     extraction = Extraction(in_one_way(recipe))
     rolling = _Rolling(extraction, loop_bodies.recorded_loops(extraction), roll=roll)
     rows = extraction.rows
+    read = rows.value.copy() if recipe.skipped else rows.value
     items, outputs = rolling.roll(rows, 0, len(rows), LEAST_ROWS), extraction.outputs
+    rolling.check(read)
     place = np.zeros(len(outputs.value), np.int64)
     within = outputs.value >= rows.first
     place[within] = rolling.place[outputs.value[within]]
     outputs.value[within] = rolling.value[outputs.value[within]]
     return Emission(extraction, items, place).program()
+
+
+class Unabsorbed(Exception):  # noqa: N818 (no error: the whole recipe serves)
+    """No loop goes on where the recording has not kept iterations."""
 
 
 class _Rolling:
@@ -340,6 +350,7 @@ class _Rolling:
         self.recorded = recorded
         self.depth = np.zeros(rows + 1, np.int64)
         """In how many recorded loops a row is, so that a step that began with it would split them."""
+        self.gaps = [_Gap(extraction, skipped) for skipped in extraction.recipe.skipped]
         for loop in recorded:
             self.depth[loop.first + 1 : loop.again + 2] += 1
 
@@ -458,8 +469,15 @@ class _Rolling:
         if made is None:
             return None
         body_rows, phis = made
-        loop = RowLoop(judged.count, body_rows, phis)
-        first, period = body_rows.first, judged.period
+        first, period, steps = body_rows.first, judged.period, np.arange(judged.count)[:, None]
+        start = first - self.extraction.first
+        gap = next((gap for gap in self.gaps if gap.is_in(start, start + period * judged.count)), None)
+        more = 0
+        if gap is not None:
+            more = gap.iterations(period)
+            gap.lengthen(body_rows, start, period, judged.count)
+            steps[gap.first_later(start, period) :] += more
+        loop = RowLoop(judged.count + more, body_rows, phis)
         loop.items = self.roll(body_rows, 0, period, LEAST_ROWS_WITHIN)
         for _, _, update in loop.phis:
             if first <= update.value < first + period:
@@ -468,8 +486,98 @@ class _Rolling:
         one = slice(first, first + period)
         value, place, times = self.value[one].copy(), self.place[one].copy(), self.times[one].copy()
         whole = slice(first, first + period * judged.count)
-        steps = np.arange(judged.count)[:, None]
         self.value[whole] = np.tile(value, judged.count)
         self.place[whole] = (steps * times + place).ravel()
-        self.times[whole] = np.tile(times * judged.count, judged.count)
+        self.times[whole] = np.tile(times * loop.count, judged.count)
         return loop
+
+    def check(self, read: Array) -> None:
+        """Raise Unabsorbed where a loop does not go on through iterations that are not kept."""
+        outputs = self.extraction.outputs.value
+        for gap in self.gaps:
+            low, high = (self.extraction.first + row for row in gap.doubtful)
+            behind = np.concatenate([read[self.extraction.rows.starts[gap.behind] :], outputs])
+            if not gap.absorbed or ((behind >= low) & (behind < high)).any():
+                raise Unabsorbed
+
+
+class _Gap:
+    """Iterations that are not among the rows: a loop that comes to where they would be goes on through them."""
+
+    def __init__(self, extraction: Extraction, skipped: Skipped) -> None:
+        self.extraction, self.skipped = extraction, skipped
+        self.row, begin = np.searchsorted(extraction.kept, (skipped.step, skipped.step - skipped.steps)).tolist()
+        self.period = self.row - begin
+        self.absorbed, self.doubtful, self.behind = False, (0, 0), 0
+
+    def is_in(self, start: int, stop: int) -> bool:
+        """Whether rows go through the last iterations that are kept, and reach the place."""
+        window = self.row - (WINDOW + 1) * self.period
+        return not self.absorbed and start <= window and stop > self.row - self.period
+
+    def iterations(self, period: int) -> int:
+        """Return how many more steps a loop of this period does."""
+        times, rest = divmod(period, self.period)
+        if rest or self.skipped.count % times:
+            raise Unabsorbed
+        return self.skipped.count // times
+
+    def first_later(self, start: int, period: int) -> int:
+        """Return the first step of a loop that stands for a later one where rows behind it read it."""
+        return (self.row - WINDOW * self.period - start) // period
+
+    def lengthen(self, rows: StepTable, start: int, period: int, count: int) -> None:
+        """Let the columns of a loop go on as in its last steps."""
+        more, stop = self.iterations(period), start + period * count
+        rows.offset, rows.place = (_going_on(column, more) for column in (rows.offset, rows.place))
+        literal = np.ascontiguousarray(rows.literal)
+        varies = self.skipped.values is not None or (literal.view(np.int64) != literal[:1].view(np.int64)).any()
+        if stop > self.row and (varies or np.ptp(rows.offset, axis=0).any() or np.ptp(rows.place, axis=0).any()):
+            raise Unabsorbed
+        if varies:
+            rows.literal = np.concatenate([literal, self._numbers(rows, literal, start, period, count)])
+        else:
+            rows.literal = _alike(literal[0], count + more)
+        first = self.first_later(start, period)
+        self.absorbed, self.behind = True, stop
+        self.doubtful = start + first * period, self.row - WINDOW * self.period
+
+    def _numbers(self, rows: StepTable, literal: Array, start: int, period: int, count: int) -> Array:
+        """Return the numbers of the steps that are not kept."""
+        skipped, steps = self.skipped, self.extraction.recipe.steps
+        more, times = self.iterations(period), period // self.period
+        added = np.repeat(literal[-1:], more, axis=0)
+        kept = self.extraction.kept
+        for slot in np.flatnonzero(rows.value < 0).tolist():
+            row = int(np.searchsorted(rows.starts, slot, "right")) - 1
+            at = start + (count - 1) * period + row
+            raw = steps.raw(int(kept[at]))
+            word = raw.operands[slot - int(rows.starts[row])]
+            number = ~word - (skipped.number - skipped.numbers)  # among those of the last iteration
+            back = -(number // skipped.numbers)
+            place = number % skipped.numbers
+            values = steps.numbers[skipped.number - (back + 1) * skipped.numbers : skipped.number][
+                place :: skipped.numbers
+            ]
+            later = values[1:] if skipped.values is None else [*values[1:], *skipped.values[:, place].tolist()]
+            if skipped.values is None:
+                later = [*later, *[values[-1]] * skipped.count]
+            added[:, slot] = later[times - 1 :: times][:more]
+        return added
+
+
+def _alike(row: Array, count: int) -> Array:
+    """Return so many rows of one memory; what is written there is the same for all."""
+    return np.lib.stride_tricks.as_strided(row.copy(), (count, len(row)), (0, row.itemsize))
+
+
+def _going_on(column: Array, more: int) -> Array:
+    """Return a column whose entries go on by the same differences."""
+    if column.ndim != 2 or len(column) < WINDOW:  # noqa: PLR2004 (steps, and slots)
+        raise Unabsorbed
+    by = column[-1] - column[-2]
+    if (column[-2] - column[-3] != by).any():
+        raise Unabsorbed
+    if not by.any() and (column == column[:1]).all():
+        return _alike(column[0], len(column) + more)
+    return np.concatenate([column, column[-1] + by * np.arange(1, more + 1)[:, None]])

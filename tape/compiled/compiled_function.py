@@ -287,7 +287,12 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
         result, recording = record_call(
-            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents
+            run,
+            inputs,
+            earlier=current.recordings,
+            codes=current.codes,
+            contents=current.contents,
+            keeps_all=current.keeps_all,
         )
         recording.check_written(call.values)
         if recording.discarded and apart:  # it was to see itself what it writes to another argument
@@ -304,7 +309,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         return as_given(result, tensors=not call.arrays), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
-        if recording.discarded:
+        current.keeps_all |= recording.lost
+        if recording.discarded or recording.lost:
             return
         states = self._keys[key]
         if any(other.adopts(recording) for other in states if other is not current):

@@ -113,7 +113,7 @@ class CompiledProgram(Program):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
-        return ProgramPullback(self._recipe, keeps=not self.live)
+        return ProgramPullback(self._complete, keeps=not self.live)
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives this program, or, once an array from outside holds something else, one of constants."""
@@ -139,7 +139,7 @@ class CompiledProgram(Program):
         key = (reverse, *[x.tobytes() for x in held if x is not None])
         if key != self._held[0]:
             try:
-                self._held = key, compiled_machine(recipe, reverse=reverse, exactly=True, always=True).code
+                self._held = key, compiled_machine(whole(recipe), reverse=reverse, exactly=True, always=True).code
             except Uncompiled as refused:
                 raise ProgramError(f"no machine code: {reason_of(recipe, refused)}") from None
         code = self._held[1]
@@ -333,7 +333,7 @@ class CompiledProgram(Program):
         if not self._recipe.written and not recorded:
             return self._graded(arguments)
         self._replayed(arguments)  # the guards
-        return interpreted(self._recipe, arguments)
+        return interpreted(self._complete, arguments)
 
     def _on_arrays(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         results = self._whole(values, reverse=False)
@@ -420,6 +420,7 @@ class Specialization:
         """Whether the last replay raised, and no program is made of what the function does then."""
         self.unrolled = ""  # why a loop stays Python
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
+        self.keeps_all = False  # whether recordings keep all iterations of loops
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""
@@ -586,9 +587,9 @@ class Specialization:
         elif replaced is None and len(self.programs) >= MOST_PROGRAMS:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
-            self._complete(earlier, recording, replaced)
+            self._join(earlier, recording, replaced)
 
-    def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
+    def _join(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
         """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
         self.dynamic = earlier.drawn or recording.drawn
         if self.dynamic:

@@ -16,7 +16,8 @@ from kernels.kinds.routine import Callback, Routine, computed
 from kernels.kinds.views import Gather, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import Recipe, Step, Tables
+from kernels.programs.program import Recipe, Step
+from kernels.programs.recording import Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_function import CustomCall

@@ -27,7 +27,8 @@ from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.native.structs import StepWords
 from kernels.operations.views import GUARD
-from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe, differing_nodes
+from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe
+from kernels.programs.recording import differing_nodes, same_skipped, with_iterations
 from kernels.rules.loop_printer import DTYPES
 from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.body_maker import Rolled, rolled
@@ -83,8 +84,8 @@ class CallRecorder(ProgramRecorder):
 
     has_guards = True
 
-    def __init__(self, *, lines: bool = False) -> None:
-        super().__init__(lines=lines)
+    def __init__(self, *, lines: bool = False, repeats: bool = False) -> None:
+        super().__init__(lines=lines, repeats=repeats)
         self.stopped = ""
         self.guards: list[Escape] = []
         self.caught, self.catches = "", False
@@ -211,6 +212,7 @@ class CallRecorder(ProgramRecorder):
         elif rows * len(self.recipe.steps) > _MOST_STEPS:
             self.stop(f"a Jacobian of {rows} rows")
         if not self.stopped:
+            self.tables.keep_all()
             self.rounds, self.tensors.earliest = True, len(self.recipe.steps)
             create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
             self._deriving += 1
@@ -470,12 +472,29 @@ class Recording:
         self.reads: Finder  # what code that ran read from outside, of that which was not known
         self.kept: dict[int, Any] = {}
         self.discarded = False  # whether it tells of this call alone
+        self.lost = recorder.tables.lost
+        """Whether it has not kept iterations that were needed: it tells nothing."""
         self.drawn = self.impure = ""
         """Why the call cannot be replayed, if it drew random numbers of NumPy's or Python's; why no call can be."""
 
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
         self.stopped = self.stopped or reason
+
+    def keep_all(self) -> None:
+        """Take in the iterations that were not kept."""
+        for skipped in reversed(self.recipe.skipped):
+            recipe, steps, node = with_iterations(self.recipe, skipped), skipped.count * skipped.steps, skipped.later
+            begin, end = len(self.recipe.steps.words), len(recipe.steps.words)
+            first = self.recipe.steps.starts[skipped.step] if skipped.step < len(self.recipe.steps) else begin
+            self.draws, self.kept_calls = (
+                [at + end - begin if at >= first else at for at in places] for places in (self.draws, self.kept_calls)
+            )
+            self.sources, self.readers = ({node(k): x for k, x in d.items()} for d in (self.sources, self.readers))
+            self.taken_over = {k + steps * (k >= skipped.step): x for k, x in self.taken_over.items()}
+            self.recipe = recipe
+        self.recipe.skipped = []
+        self.original_sources, self.original_readers = self.sources, self.readers
 
     def writes(self, values: Sequence[Any]) -> bool:
         """Whether the call wrote to an argument that is no number."""
@@ -510,17 +529,18 @@ def record_call(
     codes: Mapping[CodeKey, Any],
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
+    keeps_all: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
     Where there were ``earlier`` calls, the user's lines are kept, and what code reads that is not known by ``codes``;
     where values left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns
-    gradient mode on.
+    gradient mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
     """
-    before, recorder = modes.current(), CallRecorder(lines=bool(earlier))
+    guarded = any(recording.guards for recording in earlier)
+    before, recorder = modes.current(), CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all))
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
     recorder.begun = [ArrayContent(content.array) for content in contents]
-    guarded = any(recording.guards for recording in earlier)
     if earlier:
         watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
@@ -531,6 +551,8 @@ def record_call(
     recording.reads, recording.template, recording.recipe.outputs = finder, template, outputs
     recorder.finish()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    if recording.guards and recording.recipe.skipped:
+        recording.keep_all()
     _look_for_changes(recorder, recording)
     if names := recorder.tables.dtypes() - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
@@ -603,6 +625,9 @@ def _named(recorder: CallRecorder, x: Tensor) -> str:
 
 def difference(a: Recording, b: Recording) -> str:
     """Return in what two calls that went the same way differ; empty where they did the same."""
+    if not same_skipped(a.recipe.skipped, b.recipe.skipped):
+        a.keep_all()
+        b.keep_all()
     one, other = a.recipe, b.recipe
     kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
     if one.steps.words != other.steps.words or not all(same_kind(x, y) for x, y in kinds):

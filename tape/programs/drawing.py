@@ -21,6 +21,7 @@ from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
+from kernels.programs.recording import whole
 from kernels.programs.steps import Groups, Repeat, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
@@ -436,6 +437,18 @@ class Seen:
 
     _first: dict[bool, Any]
     _recipe: Recipe
+    _iterations: tuple[Recipe, Recipe] | None = None  # a recipe that has not all iterations, and with them
+
+    @property
+    def _complete(self) -> Recipe:
+        """The recipe with all iterations."""
+        recipe = self._recipe
+        if not recipe.skipped:
+            return recipe
+        if self._iterations is None or self._iterations[0] is not recipe:
+            self._iterations = recipe, whole(recipe)
+        return self._iterations[1]
+
     _template: Structure
     _unfinished: str
     _check_scalar: Callable[..., None]
@@ -460,7 +473,7 @@ class Seen:
         }
         """
         self._check_finished()
-        return _ProgramDrawing(self._recipe, reverse=reverse).graph()
+        return _ProgramDrawing(self._complete, reverse=reverse).graph()
 
     def memory(self, *, reverse: bool = False) -> MemoryUse:
         """Return the bytes that a call needs, or with ``reverse`` a call of :meth:`value_and_grad`, before it runs.
@@ -480,7 +493,7 @@ class Seen:
         machine = self._first.get(reverse)
         if isinstance(machine, CompiledMachine):
             return compiled_memory_use(machine.code, reverse=reverse)
-        return memory_use(self._recipe, reverse=reverse)
+        return memory_use(self._complete, reverse=reverse)
 
     def loops(self, *, reverse: bool = False) -> str:
         """Return as text the loops that the program is compiled as; with ``reverse`` those of its value and gradient.
@@ -505,9 +518,9 @@ class Seen:
         """
         self._check_finished()
         try:
-            return loop_program(self._recipe, reverse=reverse)
+            return loop_program(self._complete, reverse=reverse)
         except Uncompiled as refused:
-            raise ProgramError(f"the interpreter runs the program: {reason_of(self._recipe, refused)}") from None
+            raise ProgramError(f"the interpreter runs the program: {reason_of(self._complete, refused)}") from None
 
     def profile(self, *args: Any, reverse: bool = True, **kwargs: Any) -> Profile:
         """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.
@@ -532,11 +545,11 @@ class Seen:
             values, gradients = self._replayed_back(arguments) if reverse else (self._replayed(arguments), [])
         except GuardMissed as miss:
             raise ProgramError(f"profile: on these arguments guard {miss.number} stops the program") from None
-        return profiled(self._recipe, arguments, [*values, *gradients], reverse=reverse)
+        return profiled(self._complete, arguments, [*values, *gradients], reverse=reverse)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how much it computes, and the beginning of its listing."""
-        recipe, lines = self._recipe, listing(self._recipe).splitlines()
+        recipe, lines = self._complete, listing(self._complete).splitlines()
         if len(lines) > _MOST_LINES:
             lines = [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more lines: print(program)"]
         specs = [

@@ -37,6 +37,7 @@ from kernels.programs.machine import (
 )
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
+from kernels.programs.roll import Unabsorbed
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
@@ -161,7 +162,7 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
 
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
-    "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
+    "_tuple", "_formed", "is_plain", "is_simple", "can_miss", "_iterations",
 )  # fmt: skip
 
 
@@ -234,12 +235,14 @@ class Program(Seen):
                 return at_once[0], at_once[1:]
             return self._divided(at_once)
         arguments, tensors = self._checked(args, kwargs, writes=False)
-        recipe, way = self._recipe, way_of(arguments) if tensors else None
+        way = way_of(arguments) if tensors else None
         if way is None:
             values, gradients = self._replayed_back(arguments)
             results = [outcome(x, tensors) for x in (*values, *gradients)]
         else:
-            results = value_and_gradients(recipe, arguments) if way else list(ReplayGradient.apply(self, *arguments))
+            results = (
+                value_and_gradients(self._complete, arguments) if way else list(ReplayGradient.apply(self, *arguments))
+            )
         return self._divided(results)
 
     def _divided(self, results: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -279,13 +282,13 @@ class Program(Seen):
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
         if recorded or self._recipe.written:
-            return interpreted(self._recipe, arguments)
+            return interpreted(self._complete, arguments)
         return self._graded(arguments)
 
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return ProgramPullback(self._recipe)
+        return ProgramPullback(self._complete)
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives, at any later time, this program with what it reads from outside now."""
@@ -338,7 +341,7 @@ class Program(Seen):
             # operations on tensors find the gradient where cotangents do not tell it
             values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
             with modes.under(modes.current()._replace(recorder=None)):
-                tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
+                tensors = [as_array(x) for x in value_and_gradients(self._complete, values)]
             count = len(self._recipe.outputs)
             return tensors[:count], tensors[count:]
 
@@ -395,7 +398,7 @@ class Program(Seen):
                 compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
                 if compiles and self._compile(reverse=reverse):
                     return self._machines[reverse].pop()
-                machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+                machine = Machine(plan(self._complete, reverse=reverse), exactly=self._exactly)
                 self._check_budget(machine)
                 if self._mode == "default":
                     self._due[reverse] = calls_until_compiled(machine)
@@ -410,7 +413,7 @@ class Program(Seen):
         if reverse in self._first or self._mode != "default" or not jit.makes_native_code():
             return False
         with self._lock:
-            short = self._budget is not None or len(self._recipe.steps) < LONG
+            short = self._budget is not None or self._recipe.length < LONG
             if short or reverse in self._first or reverse in self._interpreted:
                 return False
             beside = self._beside.get(reverse)
@@ -486,7 +489,16 @@ class Program(Seen):
 
         Without ``always`` that may be that it is as fast.
         """
-        memory, make = self._budget, functools.partial(compiled_machine, self._recipe, reverse=reverse)
+        try:
+            return self._made_of(self._recipe, expected, reverse=reverse, always=always)
+        except Unabsorbed:
+            self._recipe = self._complete
+        return self._made_of(self._recipe, expected, reverse=reverse, always=always)
+
+    def _made_of(
+        self, recipe: Recipe, expected: Callable[[float], None] | None, *, reverse: bool, always: bool
+    ) -> Outcome:
+        memory, make = self._budget, functools.partial(compiled_machine, recipe, reverse=reverse)
         make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
         try:
             machine = make(memory=memory)
@@ -534,7 +546,9 @@ class Program(Seen):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""
-        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
+        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED} | {
+            "_recipe": self._complete
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -545,14 +559,14 @@ class Program(Seen):
         return copy.copy(self)
 
     def __str__(self) -> str:
-        return recipes.listing(self._recipe)
+        return recipes.listing(self._complete)
 
     def __repr__(self) -> str:
-        return f"<Program of {len(self._recipe.steps)} operations, {len(self._recipe.arguments)} arguments>"
+        return f"<Program of {self._recipe.length} operations, {len(self._recipe.arguments)} arguments>"
 
     def __len__(self) -> int:
         """Return the number of operations."""
-        return len(self._recipe.steps)
+        return self._recipe.length
 
 
 def program_of(

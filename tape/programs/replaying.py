@@ -300,7 +300,7 @@ class Replay(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Replay backward, or differentiate the program run on tensors."""
-        recipe, arguments = ctx.program._recipe, _arguments(ctx)
+        recipe, arguments = ctx.program._complete, _arguments(ctx)
         if len(cotangents) == 1 and recipe.nodes[recipe.outputs[0]].spec.size == 1 and not modes.is_grad_enabled():
             if cotangents[0] is None:
                 return (None,) * (1 + len(arguments))
@@ -316,7 +316,7 @@ class Replay(Function):
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         """Push tangents through the program run on tensors."""
-        return _pushed(ctx, functools.partial(interpreted, ctx.program._recipe), tangents)
+        return _pushed(ctx, functools.partial(interpreted, ctx.program._complete), tangents)
 
 
 class ReplayGradient(Function):
@@ -335,12 +335,12 @@ class ReplayGradient(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Differentiate the program, run on tensors, and its gradients."""
-        return _pulled(ctx, functools.partial(value_and_gradients, ctx.program._recipe, create=True), cotangents)
+        return _pulled(ctx, functools.partial(value_and_gradients, ctx.program._complete, create=True), cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         """Push tangents through the gradients of the program run on tensors."""
-        return _pushed(ctx, functools.partial(value_and_gradients, ctx.program._recipe, create=True), tangents)
+        return _pushed(ctx, functools.partial(value_and_gradients, ctx.program._complete, create=True), tangents)
 
 
 def _arguments(ctx: Any) -> list[Any]:

@@ -299,7 +299,7 @@ def _encoded(program: Any, encoder: Encoder) -> dict[str, Any]:
         raise ProgramError(program._unfinished)
     signature = program._signature
     return {
-        "recipe": recipe_encoding.encoded(program._recipe, encoder),
+        "recipe": recipe_encoding.encoded(program._complete, encoder),
         "signature": {
             "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
             "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},

@@ -31,9 +31,9 @@ from kernels.programs.program import (
     ProgramNode,
     Recipe,
     StepKind,
-    Tables,
     Words,
 )
+from kernels.programs.recording import Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
 from tape.tensors.bytecode import CodeTable
@@ -132,14 +132,16 @@ CLONE: Any = OPS["clone"]
 class ProgramRecorder(Recorder):
     """Records each operation that depends on the arguments; other values are constants, copied at their use.
 
-    With ``lines`` the user's lines are kept, too.
+    With ``lines`` the user's lines are kept, too. With ``repeats`` iterations that do what the one before did are not.
     """
 
-    def __init__(self, *, lines: bool = False) -> None:
+    def __init__(self, *, lines: bool = False, repeats: bool = False) -> None:
         recipe = Recipe(lines=Lines() if lines else None)
         self.tables = tables = Tables(recipe.nodes, recipe.steps)
         super().__init__(recipe)
         tables.connect(Tensor)
+        if not repeats:
+            tables.keep_all()
         self.tables_words = tables.words
         self.node_of, self.know, self.unknow = tables.node_of, tables.know, tables.forget  # type: ignore[method-assign]
         for name in ("overwrites", "wrote") if tables.words is not None else ():
@@ -185,6 +187,8 @@ class ProgramRecorder(Recorder):
     def finish(self) -> None:
         """Give back room for more steps, and look up the user's lines."""
         self.recipe.steps.fit()
+        if self.tables.found is not None:
+            self.recipe.skipped = self.tables.found.skipped()
         if self._marks is not None and self.recipe.lines is not None:
             self._marks.fill(self.recipe.lines)
 
@@ -218,6 +222,7 @@ class ProgramRecorder(Recorder):
             words = [_form_word(o, at) for o, at in zip(operands, map(self._wants_of, operands), strict=True)]
             if 0 not in words:
                 self.tables.repeats(op, self._params_of(op, result, params), words, result, kind)
+            self.tables.step_added()
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> int | None:
         """Record an operation if an operand depends on the arguments, whatever they are; return the kind of its step.
@@ -243,10 +248,16 @@ class ProgramRecorder(Recorder):
         kind = self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
         return None if escapes else kind
 
-    @staticmethod
-    def _params_of(op: Any, result: Tensor, params: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the parameters of a step: those of a view are its form's, of which there are not too many."""
-        return result._form.params if isinstance(op, View) and is_view(result) else params  # type: ignore[union-attr]
+    def _params_of(self, op: Any, result: Tensor, params: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parameters of a step: those of a view are its form's, of which there are not too many.
+
+        Views by ints are alike, whatever the ints are: in loops these are others in each iteration.
+        """
+        if not isinstance(op, View) or not is_view(result):
+            return params
+        params = result._form.params  # type: ignore[union-attr]
+        by_ints = op.indexes and params and all(type(item) in (int, type(...)) for item in params[0])
+        return () if by_ints and self.tables.finds_repeats else params
 
     def _wants_of(self, x: Any) -> bool:
         node = self.node_of(x) if isinstance(x, Tensor) else None
@@ -424,6 +435,7 @@ class ProgramRecorder(Recorder):
         words = [_form_word(o, self._wants_of(o)) for o in (x, value)]
         if not places and words[1] not in (0, _INTEGER) and getattr(x, "_base", x) is base:
             self.tables.repeats_write(op, params, words, base, kind, graded=form is not None)
+        self.tables.step_added()
 
     def holding(self) -> tuple[int, int]:
         """Return how much is held, for :meth:`let_go`."""
@@ -626,7 +638,9 @@ class _Marks:
             above = above.f_back
             number = self._number(above)
         mark = (number << NODE_MASK.bit_length()) + above.f_lasti if number >= 0 else -1
-        self._marks.append(array("q", (self._tables.steps.head[StepWords.used], mark)))
+        self._marks.reserve(2)
+        if mark != self._marks.last:
+            self._marks.append(array("q", (self._tables.steps.head[StepWords.used], mark)))
         if self._tables.words is not None:
             self._tables.words[RecorderTables.marked] = mark
 

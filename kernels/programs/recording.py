@@ -1,0 +1,414 @@
+"""What a recorder knows, in Python and in native code; iterations that a recording does not keep."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from kernels.calls.object_types import place_of
+from kernels.foundation.specs import Array, Spec
+from kernels.foundation.tables import exact
+from kernels.kinds.form import Form
+from kernels.kinds.views import View
+from kernels.language import jit
+from kernels.native.c_api import NATIVE
+from kernels.native.memory import REGISTRY, row, where, word_at
+from kernels.native.structs import (
+    LEAST_WORDS,
+    MOST_REPEATS,
+    NODE_MASK,
+    STARTS,
+    KnownConstant,
+    KnownStep,
+    NodeObject,
+    RecorderTables,
+    RegistryTable,
+    Repeat,
+    Repeats,
+    StepWords,
+)
+from kernels.programs.program import Lines, ProgramNode, Recipe, Skipped, StepKind, Steps, Words, native
+from kernels.rules.op import Op
+
+
+class Tables:
+    """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
+
+    __slots__ = (
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "found", "lost", "nodes", "owned", "results", "serial",
+        "steps", "words",
+    )  # fmt: skip
+
+    def __init__(self, nodes: list[Any], steps: Steps) -> None:
+        self.nodes, self.steps = nodes, steps
+        self.serial = next(_serials) << NODE_MASK.bit_length()
+        self.known: dict[int, int] = {}
+        self._foreign: list[Any] = []
+        """Nodes, by ids, of tensors that another recording has known, and may still know."""
+        self.forms: list[Any] = []
+        """Form, or spec, of each node's tensor when it was seen last; None where that is not known."""
+        self.results: list[Any] = []
+        """Tensors that steps have made, for gradients that are taken inside: as long as these are few and small."""
+        self.words: Array | None = None  # where native code records, too
+        self.owned = Words()
+        """The program's own memory, what it writes and arguments': where each part begins and ends."""
+        self._kinds: dict[Any, int] = {}
+        self.found: FoundRepeats | None = None
+        self.lost = False  # whether an iteration was needed that was not kept
+
+    def connect(self, tensor: type) -> None:
+        """Have native code record what it repeats."""
+        if not (NATIVE and native() and has_node_layout()):
+            return
+        function = jit.load_module("programs.recorder_native").record.address
+        self._rows = np.zeros((_ROWS, KnownStep.SIZE), np.int64)
+        self.found = FoundRepeats(self)
+        kinds = {"tensor": tensor, "float": float, "int": int, "array": np.ndarray, "node": ProgramNode}
+        objects = {f"{name}_type": id(kind) for name, kind in kinds.items()}
+        objects |= {"none": id(None), "true": id(True), "false": id(False), "numbers": id(self.steps.numbers)}
+        objects |= {name: id(getattr(self, name)) for name in ("known", "nodes", "forms", "results")}
+        head, owned = (words.buffer_info()[0] for words in (self.steps.head, self.owned.head))
+        self._kept: list[Any] = []
+        self.words = np.array(
+            row(
+                RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
+                steps=head, owned=owned, room=_HELD, thread=get_ident(),
+                repeats=where(self.found.words),
+            )
+        )  # fmt: skip
+
+    def node_of(self, x: Any) -> int | None:
+        """Return the node of a tensor; None if it has none."""
+        node: int = getattr(x, "_node", 0)
+        if node & ~NODE_MASK == self.serial:
+            kept = node & NODE_MASK if self.found is None else self.found.kept(node & NODE_MASK)
+            self.lost |= kept is None
+            return kept
+        return self.known.get(id(x))
+
+    @property
+    def finds_repeats(self) -> bool:
+        """Whether iterations that do what the one before did are not kept."""
+        return self.found is not None
+
+    def keep_all(self) -> None:
+        """Keep all iterations from now on; earlier ones that were not are needed."""
+        if self.found is not None:
+            self.lost |= bool(self.found.words[Repeats.found])
+            self.found.stop()
+
+    def know(self, x: Any, node: int) -> None:
+        """Let a tensor be known by a node."""
+        before: int = getattr(x, "_node", 0)
+        if before & ~NODE_MASK in (0, self.serial):
+            x._node = self.serial + (node if self.found is None else self.found.number(node))  # noqa: SLF001 (a word for whoever records)
+            self._count(not before)
+        else:
+            self.known[id(x)] = node
+            self._foreign.append(x)  # its id stays its own
+
+    def forget(self, x: Any) -> None:
+        """Know a tensor no longer."""
+        if getattr(x, "_node", 0) & ~NODE_MASK == self.serial:
+            x._node = 0  # noqa: SLF001
+            self._count(-1)
+        self.known.pop(id(x), None)
+
+    def _count(self, more: int) -> None:
+        if self.words is not None:
+            self.words[RecorderTables.alive] += more
+
+    def made(self, x: Any) -> None:
+        """Hold a tensor that a step has made, if there is room."""
+        if self.words is None or self.words[RecorderTables.room] > 0:
+            self.results.append(x)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether the results of all steps are held."""
+        return self.words is None or bool(self.words[RecorderTables.room] > 0)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Count the tensors that are known, within."""
+        address = 0 if self.words is None else where(self.words)
+        before = word_at(REGISTRY.address + 8 * RegistryTable.recording)
+        try:
+            if address:
+                REGISTRY.set(recording=address)
+            yield
+        finally:
+            if address:
+                REGISTRY.set(recording=before)
+
+    def alive(self) -> int | None:
+        """Return how many of the tensors that are known are alive, at most; None where nobody counts."""
+        return None if self.words is None else int(self.words[RecorderTables.alive])
+
+    def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
+        """Return the number of a kind of steps, by specs or types of operands and result, and by what a form is of."""
+        kinds = self.steps.kinds
+        key = form and (form.specs, form.spec, form.wanted, form.saved, form.name)
+        try:
+            number = self._kinds.setdefault((op, key, exact(params), specs), len(kinds))
+        except TypeError:  # index arrays have no hash
+            number = len(kinds)
+        if number == len(kinds):
+            kinds.append(StepKind(op, form, params, len(specs) - 1))
+            if self.found is not None:
+                self.found.count(number, len(specs) - 1)
+        return number
+
+    def dtypes(self) -> set[str]:
+        """Return the names of the dtypes that steps have."""
+        return {spec.dtype.name for _, _, _, specs in self._kinds for spec in specs if isinstance(spec, Spec)}
+
+    def step_added(self) -> None:
+        """Take in a step that was added last, with its nodes."""
+        if self.words is not None:
+            jit.load_module("programs.repeats_native").step_added.entry_point(where(self.words))
+
+    def nodes_added(self, form: Any = None) -> None:
+        """Keep up with nodes that have been added: the last one has this form."""
+        self.forms += [None] * (len(self.nodes) - len(self.forms))
+        if form is not None:
+            self.forms[-1] = form
+
+    def uses(self, array: Array, spec: Spec, node: int, copy: Array) -> None:
+        """Let native code know an array, which is held, by a constant's node as long as it holds what a copy does."""
+        if self.words is None or not array.flags.forc or array.nbytes != copy.nbytes:
+            return
+        if not self.words[RecorderTables.constants]:
+            self._constants = np.zeros((_ROWS, KnownConstant.SIZE), np.int64)
+            self.words[RecorderTables.constants] = where(self._constants)
+        constant = np.array(
+            row(KnownConstant, data=where(array), spec=id(spec), node=node, copy=where(copy), bytes=array.nbytes)
+        )
+        enter = jit.load_module("programs.recorder_native").enter_constant.entry_point
+        enter(where(self.words), where(constant))
+
+    def repeats(self, op: Op, params: tuple[Any, ...], operands: Sequence[int], result: Any, kind: int) -> None:
+        """Let native code record further steps like one, whose result is the last node.
+
+        ``operands`` are words for their forms, as :class:`KnownStep` has them.
+        """
+        node, views = self.nodes[-1], isinstance(op, View)
+        self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
+        self._kept.append(node)
+
+    def repeats_write(
+        self, op: Op, params: tuple[Any, ...], operands: Sequence[int], base: Any, kind: int, *, graded: bool
+    ) -> None:
+        """Let native code record further writes like one, to a tensor of this base."""
+        self._enter(op, params, [*operands, _WRITTEN], base, kind, is_graded=graded)
+
+    def _enter(self, op: Op, params: Any, operands: Sequence[int], result: Any, kind: int, **more: int) -> None:
+        if self.words is None or len(self._kept) >= _ROWS:
+            return
+        form, slot, forms = result._form, result._slot, np.array(operands, np.int64)  # noqa: SLF001 (a tensor's)
+        place = 0 if params is None else id(params)
+        key = row(
+            KnownStep, operation=id(op), form=id(form), params=place, rest=int(type(slot) is int), kind=kind, **more
+        )
+        words = np.array(key)
+        enter = jit.load_module("programs.recorder_native").enter.entry_point
+        enter(where(self.words), where(words), where(forms), len(forms))
+        self._kept.append((op, form, params))
+
+
+def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:
+    """Return where nodes of two programs of as many nodes may differ: all that do, and constants, among others."""
+    if not (NATIVE and native() and has_node_layout()):
+        pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
+        return list(pairs.values())  # nodes of one form are one object, most often
+    out = np.empty(len(ones), np.int64)
+    differing = jit.load_module("programs.recorder_native").differing.entry_point
+    return out[: differing(id(ones), id(others), id(None), where(out))].tolist()  # type: ignore[no-any-return]
+
+
+@functools.cache
+def has_node_layout() -> bool:
+    """Whether nodes are laid out as native code reads them."""
+    return place_of(ProgramNode, *NodeObject.FIELDS) == [at for at, _ in NodeObject.FIELDS.values()]
+
+
+_serials = itertools.count(1)
+_HELD = 1 << 24  # bytes of results that are held
+_ROWS = 1 << 11
+"""Room for steps that are not alike, of which a recorder knows at most half as many."""
+_WRITTEN = 5  # recorder_native.py
+
+
+class FoundRepeats:
+    """What native code finds to repeat in a recording, and what nodes stand for then."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._head = tables, np.zeros(3, np.int64)  # the numbers that are saved: StepWords
+        self._starts, self._counts = np.zeros(STARTS, np.int64), np.zeros(_KINDS, np.int64)
+        self.words = np.zeros(Repeats.SIZE + MOST_REPEATS * Repeat.SIZE, np.int64)
+        for field, value in {
+            Repeats.look: LEAST_WORDS, Repeats.counts: where(self._counts), Repeats.starts: where(self._starts),
+            Repeats.saved: where(self._head),
+        }.items():  # fmt: skip
+            self.words[field] = value
+
+    def stop(self) -> None:
+        """Look for no more repeats."""
+        self.words[Repeats.boundary], self.words[Repeats.look] = 0, NODE_MASK
+
+    def count(self, kind: int, operands: int) -> None:
+        """Say how many operands steps of a kind have."""
+        if kind < _KINDS:
+            self._counts[kind] = operands
+        else:
+            self.stop()
+
+    def __del__(self) -> None:
+        """Give back the numbers."""
+        ctypes.pythonapi.PyMem_RawFree(ctypes.c_void_p(int(self._head[StepWords.address])))
+
+    def rows(self) -> list[Array]:
+        """Return what has been found, a :class:`Repeat` each."""
+        rows = self.words[Repeats.SIZE :].reshape(-1, Repeat.SIZE)
+        return list(rows[: self.words[Repeats.found]])
+
+    def kept(self, number: int) -> int | None:
+        """Return the node that stands for the number of a tensor; None where it is of an iteration that is not kept."""
+        above = NODE_MASK
+        for repeat in reversed(self.rows()):
+            at = number - int(repeat[Repeat.shift])
+            if at >= repeat[Repeat.node]:
+                moves = at < repeat[Repeat.end] and self._moves(at, int(repeat[Repeat.nodes]))
+                return None if at >= above or moves else at
+            above = int(repeat[Repeat.node])
+        return number if number < above else None
+
+    def _moves(self, node: int, step: int) -> bool:
+        nodes = self._tables.nodes
+        return bool(nodes[node].offset != nodes[node - step].offset)
+
+    def number(self, node: int) -> int:
+        """Return the number of a tensor for its node."""
+        for repeat in reversed(self.rows()):
+            if node >= repeat[Repeat.node]:
+                return node + int(repeat[Repeat.shift])
+        return node
+
+    def skipped(self) -> list[Skipped]:
+        """Return the iterations that were not kept."""
+        found, starts = [], self._tables.steps.starts
+        at = np.array(starts, np.int64)
+        for repeat in self.rows():
+            words, count, numbers = (int(repeat[k]) for k in (Repeat.words, Repeat.skipped, Repeat.numbers))
+            step = int(np.searchsorted(at, repeat[Repeat.word]))
+            first = int(np.searchsorted(at, repeat[Repeat.word] - words))
+            values = None
+            if repeat[Repeat.saves]:
+                place = int(self._head[StepWords.address]) + 8 * int(repeat[Repeat.saved])
+                values = np.array((ctypes.c_double * (count * numbers)).from_address(place)).reshape(count, -1)
+            found.append(
+                Skipped(
+                    count, step, int(repeat[Repeat.end]), int(repeat[Repeat.number]), step - first,
+                    int(repeat[Repeat.nodes]), numbers, int(repeat[Repeat.node]),
+                    values,
+                )
+            )  # fmt: skip
+        return found
+
+
+_KINDS = 1 << 10  # kinds of steps that may repeat
+
+
+def same_skipped(ones: list[Skipped], others: list[Skipped]) -> bool:
+    """Whether the same iterations are not kept."""
+
+    def places(skipped: Skipped) -> Any:
+        return skipped._replace(values=None), skipped.values is not None and skipped.values.tobytes()
+
+    return list(map(places, ones)) == list(map(places, others))
+
+
+def whole(recipe: Recipe) -> Recipe:
+    """Return a recipe with all iterations."""
+    for skipped in reversed(recipe.skipped):
+        recipe = with_iterations(recipe, skipped)
+    return replace(recipe, skipped=[])
+
+
+def with_iterations(recipe: Recipe, skipped: Skipped) -> Recipe:
+    """Put iterations into a recipe, which has all that come later."""
+    steps, nodes, count = recipe.steps, recipe.nodes, skipped.count
+    words, starts = np.frombuffer(steps.words, np.int64), np.array([*steps.starts, len(steps.words)], np.int64)
+    end, begin, before = (int(starts[skipped.step - k * skipped.steps]) for k in range(3))
+    body = words[begin:end]
+    made = np.arange(1, count + 1)[:, None] * (body - words[before:begin]) + body
+    later = words[end:].copy()
+    is_kind = np.zeros(len(words) + 1, np.bool_)
+    is_kind[starts] = True
+    places = ~is_kind[end:-1]
+    later[places & (later >= skipped.moved)] += count * skipped.nodes
+    later[places & (later < -skipped.number)] -= count * skipped.numbers
+    made_steps = Steps()
+    made_steps.kinds, numbers = steps.kinds, steps.numbers
+    made_steps.hold(array("q", np.concatenate([words[:end], made.ravel(), later]).tobytes()))
+    made_steps.head[StepWords.used] = len(words) + made.size
+    one = numbers[skipped.number - skipped.numbers : skipped.number]
+    more = one * count if skipped.values is None else skipped.values.ravel().tolist()
+    made_steps.numbers = [*numbers[: skipped.number], *more, *numbers[skipped.number :]]
+
+    renumbered = skipped.later
+    all_nodes = [
+        *nodes[: skipped.node],
+        *_more_nodes(nodes, skipped),
+        *(_renumbered(n, renumbered) for n in nodes[skipped.node :]),
+    ]
+    lines = None if recipe.lines is None else _more_lines(recipe.lines, begin, end, count)
+    return Recipe(
+        all_nodes, made_steps, [*map(renumbered, recipe.arguments)], [*map(renumbered, recipe.outputs)],
+        set(map(renumbered, recipe.written)), lines,
+    )  # fmt: skip
+
+
+def _renumbered(node: ProgramNode, renumbered: Any) -> ProgramNode:
+    if node.base is None and node.family is None:
+        return node
+    base, family = (None if at is None else renumbered(at) for at in (node.base, node.family))
+    return replace(node, base=base, family=family)
+
+
+def _more_nodes(nodes: list[ProgramNode], skipped: Skipped) -> Iterator[ProgramNode]:
+    """Yield the nodes of iterations: these go on as the last two that are kept."""
+    here = nodes[skipped.node - skipped.nodes : skipped.node]
+    before = nodes[skipped.node - 2 * skipped.nodes : skipped.node - skipped.nodes]
+    for i in range(1, skipped.count + 1):
+        for x, y in zip(before, here, strict=True):
+            if x is y:
+                yield y
+                continue
+            base, family = (
+                None if b is None or a is None else b + i * (b - a) for a, b in ((x.base, y.base), (x.family, y.family))
+            )
+            offset, buffer = (
+                y.offset + i * (y.offset - x.offset),
+                y.buffer_offset + i * (y.buffer_offset - x.buffer_offset),
+            )
+            yield replace(y, base=base, family=family, offset=offset, buffer_offset=buffer)
+
+
+def _more_lines(lines: Lines, begin: int, end: int, count: int) -> Lines:
+    begins, numbers = np.array(lines.begins, np.int64), np.array(lines.numbers, np.int64)
+    low, high = np.searchsorted(begins, [begin, end])
+    body, size = begins[low:high], end - begin
+    more = (body + size * np.arange(1, count + 1)[:, None]).ravel()
+    all_begins = np.concatenate([begins[:high], more, begins[high:] + size * count])
+    all_numbers = np.concatenate([numbers[:high], np.tile(numbers[low:high], count), numbers[high:]])
+    return Lines(lines.table, array("q", all_begins.tolist()), array("q", all_numbers.tolist()))
