@@ -18,6 +18,7 @@ from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.fusion import Fusion
 from kernels.compiler.parallel_loops import ParallelLoops, SplitProgram, call_pieces
 from kernels.compiler.reverse_text import ReverseText
+from kernels.compiler.roll import MOST_ITERATIONS, rolled
 from kernels.compiler.scalar_program import walk
 from kernels.compiler.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
 from kernels.compiler.storage import Blocks, HistoryRows, Region, Storage, storage_within
@@ -26,7 +27,6 @@ from kernels.foundation.tables import cached_property
 from kernels.language import jit
 from kernels.language.jit import MOST_COPIES
 from kernels.programs.program import Recipe, describe
-from kernels.programs.roll import MOST_ITERATIONS, rolled
 from kernels.programs.rolled_program import Ref, Uncompiled, make_ssa_memory
 
 # Lines of a program as the source of a native module: a function of pointers, read from a table of addresses.

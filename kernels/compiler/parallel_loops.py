@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kernels.compiler.compiled_code import NAME, Affine, ElementUse, Line, ProgramText, Suite, lines_in, printed
 from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT64
 from kernels.compiler.storage import Dtype, Region
-from kernels.native.structs import MOST_PARTS
-from kernels.native.threads import WORKERS
+from kernels.native.threads import MOST_PARTS, WORKERS
 
 # Large loops of a printed program whose steps are independent, cut into parts that several threads may run.
 #

@@ -161,7 +161,6 @@ def call_loop(builder: Any, address: Any, *arguments: Any) -> Any:
 
 
 call_at = calling(*[types.int64] * 5)  # call a native function of four words, which returns one
-call_two = calling(*[types.int64] * 3)  # of two
 
 
 def _applier(count: int, name: str, kind: Any) -> Any:

@@ -17,7 +17,7 @@ from llvmlite import binding
 
 from kernels.foundation.specs import Spec, word_at
 from kernels.language import jit
-from kernels.language.llvm_values import Void, Word
+from kernels.language.llvm_values import Struct, Void, Word
 from kernels.native import c_api, structs
 from kernels.native.c_api import new_array
 from kernels.native.memory import (
@@ -37,7 +37,6 @@ from kernels.native.memory import (
     store_i8,
     swap,
 )
-from kernels.native.structs import GuardedBlock, PoolBlock, PoolWords
 from kernels.native.threads import called
 
 # Blocks of memory kept for reuse: freed large ones go to lists by size; the oldest is freed when there are too many.
@@ -49,9 +48,67 @@ from kernels.native.threads import called
 
 CONTROL = True
 
+STEPS = 8  # sizes of blocks to a power of two
+CLASSES = 8 * (48 - 16)  # sizes of blocks there are
+
+
+class PoolWords(Struct):
+    """The pool; behind the fields the CLASSES lists of blocks by size."""
+
+    lock: int
+    kept: int  # bytes that are kept
+    bound: int  # how many may be
+    newest: int
+    oldest: int
+    guards: int  # whether blocks stand between canaries, and are filled with what nobody wrote
+    fresh: int  # how many blocks C gave
+    reused: int  # how many were used again
+    madvise: int  # the function of C, 0 where there is none
+    handler: int
+    default_handler: int
+    get_handler: int
+    set_handler: int
+    new_array: int
+    living: int  # of the guarded blocks the first
+    living_lock: int
+    report: int  # what reports a damaged one
+
+
+WORDS = PoolWords.SIZE + CLASSES
+
+
+class PoolBlock(Struct, step=8):
+    """What stands before a block's data, in bytes."""
+
+    size: int = -8
+    raw: int = -16  # the address that C gave
+    previous: int = -24  # among those of its size
+    next: int = -32
+    older: int = -40  # among all
+    newer: int = -48
+
+
+class GuardedBlock(Struct, step=8):
+    """What stands around a guarded block, in bytes from where it begins."""
+
+    size: int
+    next: int  # among the living
+    previous: int
+    kind: int  # RAW_BLOCK, POOLED
+    canaries: int
+
+
+GUARD = 64  # bytes before a guarded block's data
+BEHIND = 16
+CANARY, BEHIND_BYTE, FREED_BYTE = 0x5AFEC0DE5AFEC0DE, 0xFD, 0xDD
+RAW_BLOCK, POOLED = 1, 2  # kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool
+WRITTEN_BEFORE, WRITTEN_BEHIND, GIVEN_TWICE, WRITTEN_AFTER = 1, 2, 3, 4
+"""What is wrong with one: written before its data, or behind it; given back twice; written after it was given back."""
+
+
 SMALL, HEADER = 16, 64  # bytes before a small block, and at least so many before a large one
 PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE
-own_words = module_words(structs.WORDS)
+own_words = module_words(WORDS)
 
 
 def words() -> Word:
@@ -61,11 +118,11 @@ def words() -> Word:
 
 def head_of(capacity):
     """Where the list of the blocks of a size begins."""
-    step, octave = structs.LARGE // structs.STEPS, 0
-    while step * structs.STEPS * 2 <= capacity:
+    step, octave = structs.LARGE // STEPS, 0
+    while step * STEPS * 2 <= capacity:
         step *= 2
         octave += 1
-    return words() + 8 * (PoolWords.SIZE + octave * structs.STEPS + capacity // step - structs.STEPS)
+    return words() + 8 * (PoolWords.SIZE + octave * STEPS + capacity // step - STEPS)
 
 
 def unlink(block: PoolBlock):
@@ -139,8 +196,8 @@ def block_of(size):
         store_i8(raw, size)
         store_i8(raw + 8, 0)
         return raw + SMALL
-    step = structs.LARGE // structs.STEPS
-    while step * structs.STEPS * 2 <= size:
+    step = structs.LARGE // STEPS
+    while step * STEPS * 2 <= size:
         step *= 2
     capacity = (size + step - 1) // step * step
     pool = PoolWords(words())
@@ -159,12 +216,12 @@ def guarded_block(size):
     """The same between canaries. If it is reused, it must still be as it was overwritten when it was freed."""
     pool = PoolWords(words())
     reused = pool.reused
-    base = PoolBlock(block_of(size + structs.GUARD + structs.BEHIND))
+    base = PoolBlock(block_of(size + GUARD + BEHIND))
     if base != 0 and pool.reused != reused:
         for at in range(0, base.size, 8):
             if load_i8(base + at) != -1:
-                call_two(pool.report, base + at, structs.WRITTEN_AFTER)
-    return guarded(base, size, structs.POOLED)
+                call_two(pool.report, base + at, WRITTEN_AFTER)
+    return guarded(base, size, POOLED)
 
 
 def take(size: Word) -> Word:
@@ -178,7 +235,7 @@ def give(block: PoolBlock) -> Void:
         return
     pool = PoolWords(words())
     if pool.guards != 0:
-        block = bared(block, structs.POOLED)
+        block = bared(block, POOLED)
     capacity = block.size
     if capacity == 0:
         release(block - SMALL)
@@ -216,7 +273,7 @@ def numpy_realloc(context: Word, block: PoolBlock, size: Word) -> Word:
     if block == 0:
         return take(size)
     if PoolWords(words()).guards != 0:  # it always moves
-        room = GuardedBlock(looked_at(block, structs.POOLED)).size
+        room = GuardedBlock(looked_at(block, POOLED)).size
     else:
         capacity = block.size
         room = capacity if capacity != 0 else load_i8(block - SMALL)
@@ -310,16 +367,16 @@ def leave():
 
 def fault(base: GuardedBlock, kind):
     """What is wrong with a block; 0: nothing."""
-    for at in range(GuardedBlock.canaries, structs.GUARD, 8):
-        if load_i8(base + at) != structs.CANARY ^ (base + at):
+    for at in range(GuardedBlock.canaries, GUARD, 8):
+        if load_i8(base + at) != CANARY ^ (base + at):
             freed = base.kind == 0
-            return structs.GIVEN_TWICE if freed else structs.WRITTEN_BEFORE
+            return GIVEN_TWICE if freed else WRITTEN_BEFORE
     if base.kind != kind:
-        return structs.WRITTEN_BEFORE
-    end = pointer_b1(base + structs.GUARD + base.size)
-    for k in range(structs.BEHIND):
-        if end[k] != structs.BEHIND_BYTE:
-            return structs.WRITTEN_BEHIND
+        return WRITTEN_BEFORE
+    end = pointer_b1(base + GUARD + base.size)
+    for k in range(BEHIND):
+        if end[k] != BEHIND_BYTE:
+            return WRITTEN_BEHIND
     return 0
 
 
@@ -329,10 +386,10 @@ def guarded(base: GuardedBlock, size, kind):
         return 0
     base.size = size
     base.kind = kind
-    for at in range(GuardedBlock.canaries, structs.GUARD, 8):
-        store_i8(base + at, structs.CANARY ^ (base + at))
-    set_bytes(base + structs.GUARD, 255, size)  # NaN
-    set_bytes(base + structs.GUARD + size, structs.BEHIND_BYTE, structs.BEHIND)
+    for at in range(GuardedBlock.canaries, GUARD, 8):
+        store_i8(base + at, CANARY ^ (base + at))
+    set_bytes(base + GUARD, 255, size)  # NaN
+    set_bytes(base + GUARD + size, BEHIND_BYTE, BEHIND)
     enter()
     after = GuardedBlock(PoolWords(words()).living)
     base.next = after
@@ -341,12 +398,12 @@ def guarded(base: GuardedBlock, size, kind):
         after.previous = base
     PoolWords(words()).living = base
     leave()
-    return base + structs.GUARD
+    return base + GUARD
 
 
 def looked_at(block, kind):
     """Where a guarded block begins; a fault is reported, which ends the process."""
-    base = block - structs.GUARD
+    base = block - GUARD
     wrong = fault(base, kind)
     if wrong != 0:
         call_two(PoolWords(words()).report, block, wrong)
@@ -363,7 +420,7 @@ def bared(block, kind):
         after.previous = before
     leave()
     base.kind = 0
-    set_bytes(base + GuardedBlock.canaries, structs.FREED_BYTE, structs.GUARD - GuardedBlock.canaries + base.size)
+    set_bytes(base + GuardedBlock.canaries, FREED_BYTE, GUARD - GuardedBlock.canaries + base.size)
     return base
 
 
@@ -373,7 +430,7 @@ def broken() -> Word:
     base, guard = GuardedBlock(PoolWords(words()).living), 0
     while base != 0 and guard == 0:
         if fault(base, base.kind) != 0:
-            guard = base + structs.GUARD
+            guard = base + GUARD
         else:
             base = base.next
     leave()
@@ -382,15 +439,15 @@ def broken() -> Word:
 
 def wrong_with(block: Word) -> Word:
     """What is wrong with a live block."""
-    return fault(block - structs.GUARD, GuardedBlock(block - structs.GUARD).kind)
+    return fault(block - GUARD, GuardedBlock(block - GUARD).kind)
 
 
 def raw_malloc(size: Word) -> Word:
-    return guarded(allocate(size + structs.GUARD + structs.BEHIND), size, structs.RAW_BLOCK)
+    return guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
 
 
 def raw_calloc(count: Word, item: Word) -> Word:
-    block = guarded(allocate(count * item + structs.GUARD + structs.BEHIND), count * item, structs.RAW_BLOCK)
+    block = guarded(allocate(count * item + GUARD + BEHIND), count * item, RAW_BLOCK)
     if block != 0:
         set_bytes(block, 0, count * item)
     return block
@@ -398,14 +455,14 @@ def raw_calloc(count: Word, item: Word) -> Word:
 
 def raw_free(block: Word) -> Void:
     if block != 0:
-        release(bared(block, structs.RAW_BLOCK))
+        release(bared(block, RAW_BLOCK))
 
 
 def raw_realloc(block: Word, size: Word) -> Word:
-    moved = guarded(allocate(size + structs.GUARD + structs.BEHIND), size, structs.RAW_BLOCK)
+    moved = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
     if block != 0 and moved != 0:
-        copy_bytes(moved, block, min(size, GuardedBlock(looked_at(block, structs.RAW_BLOCK)).size))
-        release(bared(block, structs.RAW_BLOCK))
+        copy_bytes(moved, block, min(size, GuardedBlock(looked_at(block, RAW_BLOCK)).size))
+        release(bared(block, RAW_BLOCK))
     return moved
 
 
@@ -418,10 +475,10 @@ def raw_realloc(block: Word, size: Word) -> Word:
 DEBUG = c_api.NATIVE and bool(os.environ.get("TAPE_DEBUG"))
 """Whether memory is guarded, and tapes are checked before they are swept (kernels/sweeps/debug_checks.py)."""
 _WRONG = {
-    structs.WRITTEN_BEFORE: "has been written before its beginning",
-    structs.WRITTEN_BEHIND: "has been written behind its end",
-    structs.GIVEN_TWICE: "has been given back already",
-    structs.WRITTEN_AFTER: "of the pool has been written after it was given back",
+    WRITTEN_BEFORE: "has been written before its beginning",
+    WRITTEN_BEHIND: "has been written behind its end",
+    GIVEN_TWICE: "has been given back already",
+    WRITTEN_AFTER: "of the pool has been written after it was given back",
 }
 _BEYOND = 8
 
@@ -446,8 +503,8 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 
 def _sentence(block: int, wrong: int) -> str:
-    size = word_at(block - structs.GUARD + GuardedBlock.size)
-    noun = "memory" if wrong == structs.WRITTEN_AFTER else f"a block of {size} bytes"
+    size = word_at(block - GUARD + GuardedBlock.size)
+    noun = "memory" if wrong == WRITTEN_AFTER else f"a block of {size} bytes"
     return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
 
@@ -467,7 +524,7 @@ class GuardedArrays:
         """Return an array of words; it takes the place of the one of this name."""
         count = int(np.prod(shape))
         whole = np.zeros(count + 2 * _BEYOND, np.int64)
-        whole[:_BEYOND] = whole[-_BEYOND:] = structs.CANARY
+        whole[:_BEYOND] = whole[-_BEYOND:] = CANARY
         self.check(name)
         self._made[name] = (f"{name} {shape}", whole)
         return whole[_BEYOND:-_BEYOND].reshape(shape)
@@ -476,7 +533,7 @@ class GuardedArrays:
         """Raise DamagedError if what is around an array, of these or of all, has been written over."""
         for part, whole in [self._made[name] for name in names or self._made if name in self._made]:
             for ends, where in ((whole[:_BEYOND], "before its beginning"), (whole[-_BEYOND:], "behind its end")):
-                if (ends != structs.CANARY).any():
+                if (ends != CANARY).any():
                     raise DamagedError(f"the sweep's {part} have been written {where}")
 
 
@@ -532,7 +589,7 @@ def linked() -> Any:
 
 
 def _words(pool: Any) -> Any:
-    return (ctypes.c_int64 * structs.WORDS).from_address(called(pool.words))
+    return (ctypes.c_int64 * WORDS).from_address(called(pool.words))
 
 
 def _capsule(pool: Any) -> Any:

@@ -18,10 +18,44 @@ from llvmlite import ir
 
 from kernels.foundation.tables import Lock, cached_property
 from kernels.language.jit import load_module, types
-from kernels.language.llvm_values import Word
-from kernels.native import c_api, structs
+from kernels.language.llvm_values import Struct, Word
+from kernels.native import c_api
 from kernels.native.memory import call_at, external, instructions, load_i8, store_i8, where
-from kernels.native.structs import ThreadPoolWords, WorkerWords
+
+
+class ThreadPoolWords(Struct):
+    """What all threads share; behind it a :class:`WorkerWords` each. What several write has a cache line of its own."""
+
+    threads: int  # how many work
+    run: int  # the address of ``run``
+    function: int  # what is run: a function,
+    table: int  # its table,
+    parts: int  # how many parts,
+    active: int  # by how many threads
+    stop: int  # whether workers end
+    shared: int  # how many loops several threads have run
+    by_workers: int  # how many parts of them workers, not callers
+    busy: int = 16  # whether a loop is run
+    number: int = 24  # of the loop
+    done: int = 32  # how many parts are done
+    waits: int = 40  # whether the caller sleeps,
+    lock: int = 48  # and where
+
+
+class WorkerWords(Struct):
+    """What one thread has."""
+
+    claim: int  # which of its parts is next
+    sleeps: int = 8  # whether it sleeps,
+    lock: int = 9  # and where
+
+
+W_FIRST, W_EACH = 64, 16  # where the words of threads begin, and how many each has
+PARTS_BITS, NUMBERS = 16, 1 << 31
+"""A claim is the number of the loop, where the parts of the thread end, and which is next, in so many bits each."""
+MOST_PARTS = 128  # parts of a loop, at most, and with them threads
+SPINS = 2_000  # how often a thread looks for work, or for the end of it, before it sleeps: some fifty microseconds
+
 
 _I64 = ir.IntType(64)
 _ORDER = "seq_cst"
@@ -71,12 +105,12 @@ def _pointer(builder: Any, address: Any) -> Any:
 # has taken nothing.
 
 CONTROL = True
-MASK = (1 << structs.PARTS_BITS) - 1
+MASK = (1 << PARTS_BITS) - 1
 
 
 def of_thread(words, place):
     """Where the words of a thread begin."""
-    return words + 8 * (structs.W_FIRST + structs.W_EACH * place)
+    return words + 8 * (W_FIRST + W_EACH * place)
 
 
 def taken(words, number, place):
@@ -85,7 +119,7 @@ def taken(words, number, place):
     while True:
         claim = seen(at)
         part = claim & MASK
-        if claim >> (2 * structs.PARTS_BITS) != number or part >= (claim >> structs.PARTS_BITS) & MASK:
+        if claim >> (2 * PARTS_BITS) != number or part >= (claim >> PARTS_BITS) & MASK:
             return -1
         if exchanged(at, claim, claim + 1) != 0:
             return part
@@ -122,7 +156,7 @@ def finished(words: ThreadPoolWords, parts):
     spins, waits = 0, words + 8 * ThreadPoolWords.waits
     while seen(words + 8 * ThreadPoolWords.done) != parts:
         spins += 1
-        if spins < structs.SPINS:
+        if spins < SPINS:
             relax()
             continue
         shown(waits, 1)
@@ -137,7 +171,7 @@ def shared_out(words, number, parts, threads):
     k = 0
     while k < threads:
         first, end = parts * k // threads, parts * (k + 1) // threads
-        claim = ((number << structs.PARTS_BITS) | end) << structs.PARTS_BITS | first
+        claim = ((number << PARTS_BITS) | end) << PARTS_BITS | first
         shown(of_thread(words, k) + 8 * WorkerWords.claim, claim)
         k += 1
     shown(words + 8 * ThreadPoolWords.number, number)
@@ -165,7 +199,7 @@ def run(words: ThreadPoolWords, function: Word, table: Word, parts: Word) -> Wor
     words.active = threads
     words.shared += 1
     shown(words + 8 * ThreadPoolWords.done, 0)
-    number = (words.number + 1) % structs.NUMBERS
+    number = (words.number + 1) % NUMBERS
     shared_out(words, number, parts, threads)
     worked(words, number, 0)
     finished(words, parts)
@@ -183,7 +217,7 @@ def awaited(words, mine, last):
         if number != last:
             return number
         spins += 1
-        if spins < structs.SPINS:
+        if spins < SPINS:
             relax()
             continue
         spins = 0
@@ -234,7 +268,7 @@ class Workers:
     """The words that threads share, and the threads."""
 
     def __init__(self) -> None:
-        self.words = np.zeros(structs.W_FIRST + structs.W_EACH * (structs.MOST_PARTS + 1), np.int64)
+        self.words = np.zeros(W_FIRST + W_EACH * (MOST_PARTS + 1), np.int64)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.words))  # threads may look at them when all else is gone
         self.lock = Lock(waited_for=True)
         self.threads: list[threading.Thread] = []
@@ -261,15 +295,15 @@ class Workers:
 
     def _agrees(self, module: Any) -> bool:
         self.words[ThreadPoolWords.run] = module.run.address
-        table = np.zeros(structs.MOST_PARTS, np.int64)
-        called(module.run, self.address, module.probe.address, where(table), structs.MOST_PARTS)
-        return bool((table == np.arange(1, structs.MOST_PARTS + 1)).all())
+        table = np.zeros(MOST_PARTS, np.int64)
+        called(module.run, self.address, module.probe.address, where(table), MOST_PARTS)
+        return bool((table == np.arange(1, MOST_PARTS + 1)).all())
 
     def use(self, count: int) -> None:
         """Have so many threads run loops."""
         with self.lock:
             self.wanted = count
-            active = min(count, structs.MOST_PARTS)
+            active = min(count, MOST_PARTS)
             if active == 1 or self.ended or self.native is None:
                 self.words[ThreadPoolWords.threads] = 1
                 return
@@ -279,7 +313,7 @@ class Workers:
             new = active - 1 - len(self.threads)
             for _ in range(new):
                 place = len(self.threads) + 1
-                self.words[structs.W_FIRST + structs.W_EACH * place + WorkerWords.lock] = _new_lock()
+                self.words[W_FIRST + W_EACH * place + WorkerWords.lock] = _new_lock()
                 name = f"tape.set_num_threads {place}"
                 thread = threading.Thread(
                     target=called, args=(self.native.work, self.address, place), name=name, daemon=True

@@ -414,7 +414,7 @@ def pass_over(table: int, code: int) -> None:
 
 
 def began(bound: Word, arguments: Word, count: Word) -> Word:
-    """Be told that a frame begins: None, or what Python's function returns. ``bound`` is a tuple of table, it and None."""
+    """Be told that a frame begins: None, or what Python's function returns; ``bound``: table, that function, None."""
     table, told, nothing = (
         c_api.PyTuple_GetItem(bound, 0),
         c_api.PyTuple_GetItem(bound, 1),

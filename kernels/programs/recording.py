@@ -44,8 +44,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "known", "found", "lost", "nodes", "owned", "results", "serial",
-        "steps", "words",
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "found", "known", "lost", "nodes", "owned",
+        "results", "serial", "steps", "words",
     )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:

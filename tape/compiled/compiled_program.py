@@ -20,6 +20,7 @@ from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
+from kernels.programs.recording import whole
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
+from kernels.compiler.roll import Unabsorbed
 from kernels.foundation.tables import Lock, cached_property
 from kernels.kinds.routine import Unsettled
 from kernels.language import jit
@@ -37,7 +38,6 @@ from kernels.programs.machine import (
 )
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
-from kernels.programs.roll import Unabsorbed
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError

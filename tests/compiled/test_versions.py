@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.compiler.compiling import Compilation
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.programs.roll import rolled
+from kernels.compiler.roll import rolled
 from kernels.programs.rolled_program import Box, remainder
 from tests.support.representatives import in_turns
 

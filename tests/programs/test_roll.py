@@ -12,7 +12,7 @@ import tape
 from kernels.foundation.specs import spec_of
 from kernels.operations.views import GUARD
 from kernels.programs.program import ProgramNode, StepKind, Steps
-from kernels.programs.roll import rolled
+from kernels.compiler.roll import rolled
 from kernels.programs.rolled_program import Index, Ref, RolledInstruction, RolledProgram, Uncompiled
 from tests.support.rolled_reference import Reference, differences, instructions
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Array, spec_of
-from kernels.foundation.tables import cached_property, dataclass
-from kernels.programs.periods import (
+from kernels.compiler.periods import (
     FEWEST_STEPS,
     NOWHERE,
     UNWANTED,
@@ -21,6 +19,8 @@ from kernels.programs.periods import (
     StepTable,
     ValueTable,
 )
+from kernels.foundation.specs import Array, spec_of
+from kernels.foundation.tables import cached_property, dataclass
 from kernels.programs.program import RecipeLoop
 
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]

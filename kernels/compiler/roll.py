@@ -9,14 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Spec
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.routine import Guard
-from kernels.kinds.views import Write
-from kernels.native.structs import WINDOW
-from kernels.operations.views import CLONE
-from kernels.programs import loop_bodies, periods, rolled_program
-from kernels.programs.loop_bodies import (
+from kernels.compiler import loop_bodies, periods
+from kernels.compiler.loop_bodies import (
     Item,
     Lagged,
     LoopBody,
@@ -25,7 +19,14 @@ from kernels.programs.loop_bodies import (
     RowLoop,
     Straight,
 )
-from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RowSpan, SlotRead, StepTable
+from kernels.compiler.periods import FEWEST_STEPS, WANTED, Extraction, RowSpan, SlotRead, StepTable
+from kernels.foundation.specs import Array, Spec
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.routine import Guard
+from kernels.kinds.views import Write
+from kernels.native.structs import WINDOW
+from kernels.operations.views import CLONE
+from kernels.programs import rolled_program
 from kernels.programs.program import Recipe, Skipped
 from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, Ref, RolledInstruction, RolledProgram
 from kernels.programs.several_ways import in_one_way
@@ -527,43 +528,36 @@ class _Gap:
         return (self.row - WINDOW * self.period - start) // period
 
     def lengthen(self, rows: StepTable, start: int, period: int, count: int) -> None:
-        """Let the columns of a loop go on as in its last steps."""
-        more, stop = self.iterations(period), start + period * count
-        rows.offset, rows.place = (_going_on(column, more) for column in (rows.offset, rows.place))
-        literal = np.ascontiguousarray(rows.literal)
-        varies = self.skipped.values is not None or (literal.view(np.int64) != literal[:1].view(np.int64)).any()
-        if stop > self.row and (varies or np.ptp(rows.offset, axis=0).any() or np.ptp(rows.place, axis=0).any()):
+        """Let the columns of a loop go on, where steps are not kept, as in the steps before."""
+        if rows.offset.ndim != 2 or count <= WINDOW:  # noqa: PLR2004 (steps, and slots)
             raise Unabsorbed
-        if varies:
-            rows.literal = np.concatenate([literal, self._numbers(rows, literal, start, period, count)])
-        else:
+        more, row = self.iterations(period), np.repeat(np.arange(period), np.diff(rows.starts))
+        kept = np.minimum(-((start + row - self.row) // period), count)  # how many steps of a slot come before
+        rows.offset, rows.place = (_going_on(column, kept, more) for column in (rows.offset, rows.place))
+        literal = np.ascontiguousarray(rows.literal)
+        if self.skipped.values is None and (literal.view(np.int64) == literal[:1].view(np.int64)).all():
             rows.literal = _alike(literal[0], count + more)
+        else:
+            made = _going_on(literal, kept, more, moves=False)
+            for slot in np.flatnonzero(rows.value < 0).tolist():
+                k, first = int(kept[slot]), int(rows.starts[row[slot]])
+                numbers = self._numbers(start + (k - 1) * period + int(row[slot]), slot - first, period)
+                made[k : k + more, slot] = numbers
+            rows.literal = made
         first = self.first_later(start, period)
-        self.absorbed, self.behind = True, stop
+        self.absorbed, self.behind = True, start + period * count
         self.doubtful = start + first * period, self.row - WINDOW * self.period
 
-    def _numbers(self, rows: StepTable, literal: Array, start: int, period: int, count: int) -> Array:
-        """Return the numbers of the steps that are not kept."""
+    def _numbers(self, row: int, nth: int, period: int) -> list[float]:
+        """Return the numbers that stand where one of a row does, in the steps that are not kept."""
         skipped, steps = self.skipped, self.extraction.recipe.steps
-        more, times = self.iterations(period), period // self.period
-        added = np.repeat(literal[-1:], more, axis=0)
-        kept = self.extraction.kept
-        for slot in np.flatnonzero(rows.value < 0).tolist():
-            row = int(np.searchsorted(rows.starts, slot, "right")) - 1
-            at = start + (count - 1) * period + row
-            raw = steps.raw(int(kept[at]))
-            word = raw.operands[slot - int(rows.starts[row])]
-            number = ~word - (skipped.number - skipped.numbers)  # among those of the last iteration
-            back = -(number // skipped.numbers)
-            place = number % skipped.numbers
-            values = steps.numbers[skipped.number - (back + 1) * skipped.numbers : skipped.number][
-                place :: skipped.numbers
-            ]
-            later = values[1:] if skipped.values is None else [*values[1:], *skipped.values[:, place].tolist()]
-            if skipped.values is None:
-                later = [*later, *[values[-1]] * skipped.count]
-            added[:, slot] = later[times - 1 :: times][:more]
-        return added
+        word = steps.raw(int(self.extraction.kept[row])).operands[nth]
+        number = ~word - skipped.number  # from those of the steps that are not kept on: negative
+        size = skipped.numbers
+        values = np.array(steps.numbers[skipped.number + number :: size][: -(number // size)])
+        later = np.repeat(values[-1:], skipped.count) if skipped.values is None else skipped.values[:, number % size]
+        times = period // self.period
+        return np.concatenate([values[1:], later])[times - 1 :: times][: skipped.count // times].tolist()
 
 
 def _alike(row: Array, count: int) -> Array:
@@ -571,13 +565,17 @@ def _alike(row: Array, count: int) -> Array:
     return np.lib.stride_tricks.as_strided(row.copy(), (count, len(row)), (0, row.itemsize))
 
 
-def _going_on(column: Array, more: int) -> Array:
-    """Return a column whose entries go on by the same differences."""
-    if column.ndim != 2 or len(column) < WINDOW:  # noqa: PLR2004 (steps, and slots)
-        raise Unabsorbed
-    by = column[-1] - column[-2]
-    if (column[-2] - column[-3] != by).any():
-        raise Unabsorbed
-    if not by.any() and (column == column[:1]).all():
+def _going_on(column: Array, kept: Array, more: int, *, moves: bool = True) -> Array:
+    """Return a column with more entries behind those that are ``kept``, which go on by the same differences."""
+    if moves and (column == column[:1]).all():
         return _alike(column[0], len(column) + more)
-    return np.concatenate([column, column[-1] + by * np.arange(1, more + 1)[:, None]])
+    made = np.empty((len(column) + more, column.shape[1]), column.dtype)
+    for k in set(kept.tolist()):
+        slots = np.flatnonzero(kept == k)
+        part = column[:, slots]
+        by = part[k - 1] - part[k - 2] if moves else part[0] * 0
+        if moves and (part[k - 2] - part[k - 3] != by).any():
+            raise Unabsorbed
+        made[:k, slots], made[k + more :, slots] = part[:k], part[k:]
+        made[k : k + more, slots] = part[k - 1] + by * np.arange(1, more + 1)[:, None]
+    return made
