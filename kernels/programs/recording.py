@@ -44,7 +44,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "forms", "found", "known", "lost", "nodes", "owned",
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "finds_repeats", "forms", "found",
+        "known", "lost", "nodes", "owned",
         "results", "serial", "steps", "words",
     )  # fmt: skip
 
@@ -63,15 +64,19 @@ class Tables:
         """The program's own memory, what it writes and arguments': where each part begins and ends."""
         self._kinds: dict[Any, int] = {}
         self.found: FoundRepeats | None = None
+        self.finds_repeats = False
         self.lost = False  # whether an iteration was needed that was not kept
 
-    def connect(self, tensor: type) -> None:
-        """Have native code record what it repeats."""
+    def connect(self, tensor: type, *, repeats: bool) -> None:
+        """Have native code record what it repeats; with ``repeats`` iterations like the one before are not kept."""
+        self.finds_repeats = repeats
         if not (NATIVE and native() and has_node_layout()):
             return
         function = jit.load_module("programs.recorder_native").record.address
         self._rows = np.zeros((_ROWS, KnownStep.SIZE), np.int64)
         self.found = FoundRepeats(self)
+        if not repeats:
+            self.found.stop()
         kinds = {"tensor": tensor, "float": float, "int": int, "array": np.ndarray, "node": ProgramNode}
         objects = {f"{name}_type": id(kind) for name, kind in kinds.items()}
         objects |= {"none": id(None), "true": id(True), "false": id(False), "numbers": id(self.steps.numbers)}
@@ -94,11 +99,6 @@ class Tables:
             self.lost |= kept is None
             return kept
         return self.known.get(id(x))
-
-    @property
-    def finds_repeats(self) -> bool:
-        """Whether iterations that do what the one before did are not kept."""
-        return self.found is not None
 
     def keep_all(self) -> None:
         """Keep all iterations from now on; earlier ones that were not are needed."""

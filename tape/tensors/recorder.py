@@ -139,9 +139,7 @@ class ProgramRecorder(Recorder):
         recipe = Recipe(lines=Lines() if lines else None)
         self.tables = tables = Tables(recipe.nodes, recipe.steps)
         super().__init__(recipe)
-        tables.connect(Tensor)
-        if not repeats:
-            tables.keep_all()
+        tables.connect(Tensor, repeats=repeats)
         self.tables_words = tables.words
         self.node_of, self.know, self.unknow = tables.node_of, tables.know, tables.forget  # type: ignore[method-assign]
         for name in ("overwrites", "wrote") if tables.words is not None else ():

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.compiler import compiling
-from kernels.programs import roll
+from kernels.compiler import compiling, roll
 from tests.support.representatives import in_turns
 
 pytestmark = pytest.mark.usefixtures("few_passes")

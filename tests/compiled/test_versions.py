@@ -10,8 +10,8 @@ import pytest
 
 import tape
 from kernels.compiler.compiling import Compilation
-from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.compiler.roll import rolled
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Box, remainder
 from tests.support.representatives import in_turns
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.programs import roll as rolling
+from kernels.compiler import roll as rolling
 from kernels.programs.rolled_program import Index, Ref, RolledInstruction
 from tests.programs.test_roll import STEP, agreed, of
 from tests.support.representatives import examples

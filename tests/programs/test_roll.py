@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler.roll import rolled
 from kernels.foundation.specs import spec_of
 from kernels.operations.views import GUARD
 from kernels.programs.program import ProgramNode, StepKind, Steps
-from kernels.compiler.roll import rolled
 from kernels.programs.rolled_program import Index, Ref, RolledInstruction, RolledProgram, Uncompiled
 from tests.support.rolled_reference import Reference, differences, instructions
 
