@@ -187,15 +187,18 @@ NOTHING = literal(-0.0)  # the gradient that nothing has contributed to
 
 
 class ReverseText:
-    """Prints items backward; the gradient of name ``v`` is ``g_v``, and ``seed`` is the value that it starts from.
+    """Prints items backward; the gradient of name ``v`` is ``g_v``.
 
-    Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both.
+    Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both. ``marks``: in gradients of
+    arguments, too, what nothing has contributed to is -0.0.
     """
 
-    def __init__(self, text: ProgramText, storage: Storage, kept: KeptValues, adjoint: Adjoint, seed: int) -> None:
-        self.text, self.storage, self.kept, self.adjoint, self.seed = text, storage, kept, adjoint, seed
-        self.certain = self.last = CertainGradients(adjoint, seed)
-        self.steady = CertainGradients(adjoint, seed, self.last)
+    def __init__(
+        self, text: ProgramText, storage: Storage, kept: KeptValues, adjoint: Adjoint, *, marks: bool = False
+    ) -> None:
+        self.text, self.storage, self.kept, self.adjoint, self.marks = text, storage, kept, adjoint, marks
+        self.certain = self.last = CertainGradients(adjoint)
+        self.steady = CertainGradients(adjoint, self.last)
         """What is certain in all but the last steps of the outermost loops."""
         self.first = FirstGradients(adjoint, storage)
         storage.contract(self.first.blocks)
@@ -222,9 +225,9 @@ class ReverseText:
         self._begin(root)
 
     def finish(self) -> None:
-        """Print the end: gradients that are delivered have no -0.0."""
+        """Print the end: gradients that are delivered have no -0.0, unless as marks."""
         for value in self.storage.differentiated():
-            if value not in self.first.only:
+            if value not in self.first.only and not self.marks:
                 spec = self.adjoint.expansion.program.values[value].spec
                 element = self.storage.gradient(self.storage.ith(scalar.Address(value, 0)))
                 self.text.each(spec.size, element, "+=", "0.0")
@@ -369,12 +372,14 @@ class ReverseText:
 
     def is_delivered(self, value: int) -> bool:
         """Whether what is stored first is the gradient of an argument, as it is returned."""
-        return value in self.first.only and self.adjoint.expansion.program.values[value].argument >= 0
+        is_argument = self.adjoint.expansion.program.values[value].argument >= 0
+        return value in self.first.only and is_argument and not self.marks
 
     def _of(self, item: scalar.Load) -> str:
         value = item.address.value
         is_argument = self.adjoint.expansion.program.values[value].argument >= 0
-        return self.contribution(item.name, certain=is_argument or self.adjoint.home(value) in self.certain.homes)
+        is_certain = self.adjoint.home(value) in self.certain.homes
+        return self.contribution(item.name, certain=not self.marks if is_argument else is_certain)
 
     def on_Store(self, item: scalar.Store) -> None:  # noqa: N802
         """Give the gradient of memory to what was stored there."""
@@ -382,10 +387,12 @@ class ReverseText:
         if value not in self.adjoint.buffered:
             return
         if item.wanted:
-            if value == self.seed:
+            seed = self.adjoint.seeds.get(value)
+            if seed == -1:
                 self.contribute(item.operand, "1.0", widened=True)
             else:
-                element = self.storage.gradient(item.address)
+                address = item.address if seed is None else item.address._replace(value=seed)
+                element = self.storage.gradient(address) if seed is None else self.storage.element(address)
                 self.contribute(item.operand, f"{element}", element)
         if item.overwrites and item.clears:
             self.text.store(self.storage.gradient(item.address), "=", NOTHING)

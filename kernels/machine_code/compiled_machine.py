@@ -307,7 +307,7 @@ class CompiledMachine:
         machine.run(arguments)
         for place, x in zip(self._outcome, [*machine.outputs, *machine.gradients], strict=False):
             place[...] = x
-        for gradient in self.gradients:
+        for gradient in self.gradients if not machine.marks else ():
             gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
 
     def _new_places(self, work: AlignedMemory) -> Array:

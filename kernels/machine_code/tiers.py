@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernels.compiler.compiled_code import calls_of
@@ -46,13 +46,15 @@ def compiled_machine(
     always: bool,
     memory: int | None = None,
     expected: Callable[[float], None] | None = None,
+    cotangents: Mapping[int, int] | None = None,
 ) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
 
     It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
     bytes, if that can be. ``expected`` is told how many seconds the next stage takes, about, as soon as that is known.
+    With ``cotangents`` it is of a :func:`pullback_recipe`, and marks what no gradient reached.
     """
-    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected)
+    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected, cotangents=cotangents)
     if not always:
         calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
         cost = sum(call.times for call in calls) * _CALL
@@ -69,7 +71,9 @@ def compiled_machine(
         compilation.code(),
         exactly=exactly,
         guards=places,
-        interpreter=lambda: Machine(plan(recipe, reverse=reverse), exactly=exactly),
+        interpreter=lambda: Machine(
+            plan(recipe, reverse=reverse, cotangents=cotangents), exactly=exactly, marks=cotangents is not None
+        ),
     )
     if os.environ.get("TAPE_LOOPS"):
         print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)

@@ -438,8 +438,19 @@ class PulledOperand(Struct):
     reaches: int  # the results that depend on it, a bit each
 
 
-REPLAYED, RESULT = 1, 2
-"""In a form's block, in place of the first operand's kernel: a call of a program, one of its results."""
+REPLAYED, RESULT, GRADED = 1, 2, 3
+"""In a form's block, in place of the first operand's kernel: a call of a program, one of its results; a call that
+returns a number, and has saved, behind the values of its operands, what its gradients are at cotangent 1."""
+
+
+class KeptCalls(Struct):
+    """What is known of all such calls of a program; it is the last that each has saved."""
+
+    python: int  # whether Python runs them back
+    count: int  # calls that have kept gradients since one was run back
+    most: int  # how many may
+
+
 MOST_RESULTS = 62  # results that have a gradient, a bit each
 
 

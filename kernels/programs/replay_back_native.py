@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernels.native import structs
 from kernels.native.c_api import ArrayObject
-from kernels.native.memory import copy_bytes, give, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, take, word
-from kernels.native.structs import Bucket, FormBlock, InputBlock, PullbackRun, PulledOperand, PulledResult, SweepHeader
-from kernels.programs.replay_native import run
+from kernels.native.memory import (
+    HEADER,
+    copy_bytes,
+    give,
+    load_f4,
+    load_f8,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+    take,
+    word,
+)
+from kernels.native.structs import (
+    Bucket,
+    FormBlock,
+    InputBlock,
+    KeptCalls,
+    PullbackRun,
+    PulledOperand,
+    PulledResult,
+    SweepHeader,
+)
+from kernels.programs.replay_native import LEAST_I8, run
 
 CONTROL = True
 MIX = -7046029254386353131
@@ -202,8 +225,15 @@ def enter(h, table: PullbackRun, slot):
     return which
 
 
-def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
-    """Add the gradient of an operand to its buffer; MEMORY or OK."""
+def add_scaled(target, source, elements, factor):
+    """Add to a gradient buffer of doubles what another has, but for what is nothing, times a factor."""
+    for i in range(elements):
+        if load_i8(source + 8 * i) != LEAST_I8:
+            store_f8(target + 8 * i, load_f8(target + 8 * i) + (load_f8(source + 8 * i) * factor + 0.0))
+
+
+def give_to(h: SweepHeader, input_block: InputBlock, key, source, count, factor):
+    """Add the gradient of an operand, times a factor, to its buffer; MEMORY or OK."""
     buckets, offset, item = h.buckets, 0, input_block.item
     target = Bucket(bucket_of(buckets, h.mask, h.top, h.near, key))
     flags = target.flags
@@ -218,10 +248,14 @@ def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
     if pointer == 0:
         return structs.MEMORY
     target.flags &= ~structs.CONSTANT_WANTED
-    if first and covers != 0:
-        copy_bytes(pointer, entry.place, entry.count * item)
+    if factor != 1.0:
+        if first and covers != 0:
+            fill(pointer, count, item, -0.0)
+        add_scaled(pointer + offset, source, count, factor)
+    elif first and covers != 0:
+        copy_bytes(pointer, source, count * item)
     else:
-        fold(pointer + offset, entry.place, entry.count, item)
+        fold(pointer + offset, source, count, item)
     return structs.OK
 
 
@@ -235,6 +269,42 @@ def release(h: int, slot: int) -> None:
 def work_of(h, last, block):
     """How many elements a program computes on its way back; 0 of anything else."""
     return PullbackRun(table_of(h, last)).work if role(block) == structs.REPLAYED else 0
+
+
+# A call that returned a number has saved, behind the values of its operands, their gradients at cotangent 1.
+
+
+def can_hand_back(h: SweepHeader, block: FormBlock, operands, kept, factor):
+    """Whether all gradients that are wanted were kept, and can be scaled: in float32 they may have lost digits."""
+    registry, factor_counts = h.tape.registry, factor != 1.0
+    if factor_counts and block.item != 8:
+        return False
+    for i in range(block.inputs):
+        if word(operands, i) != 0:
+            item = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)).item
+            if word(kept, i) == registry.none or (factor_counts and item != 8):
+                return False
+    return True
+
+
+def hand_back(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
+    """Give operands the gradients that a call has kept; MEMORY, OK, or PAUSE where Python has to do it."""
+    registry, inputs, calls = h.tape.registry, block.inputs, KeptCalls(table_of(h, last + 1))
+    operands = h.tape.words + 8 * (last + 2 - block.entries)
+    kept, i = h.tape.words + 8 * (last - 1 - inputs), 0
+    factor = load_f8(bucket.pointer) if block.item == 8 else np.float64(load_f4(bucket.pointer))
+    if calls.python != 0 or not can_hand_back(h, block, operands, kept, factor):
+        return structs.PAUSE
+    calls.count = 0
+    while i < inputs:
+        key, input_block = word(operands, i), InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
+        gradient = ArrayObject(word(kept, i))
+        if key != 0 and gradient != registry.false:
+            source = gradient + HEADER if load_i8(gradient + 8) == registry.float_type else gradient.data
+            if give_to(h, input_block, key, source, input_block.buffer, factor) != structs.OK:
+                return structs.MEMORY
+        i += 1
+    return structs.OK
 
 
 def run_back(h: SweepHeader, last, block: FormBlock):
@@ -252,8 +322,9 @@ def run_back(h: SweepHeader, last, block: FormBlock):
         entry, i = PulledOperand(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * table.results)), 0
         while i < inputs:
             key = word(operands, i)
+            input_block = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)
             reached = key != 0 and entry.reaches & which != 0
-            if reached and give_to(h, block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i), key, entry) != structs.OK:
+            if reached and give_to(h, input_block, key, entry.place, entry.count, 1.0) != structs.OK:
                 return structs.MEMORY
             entry += 8 * PulledOperand.SIZE
             i += 1

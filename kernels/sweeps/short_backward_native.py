@@ -44,6 +44,7 @@ from kernels.native.memory import (
 )
 from kernels.native.objects_native import array_of, elements, kind_of, new_tensor, owned, wrong
 from kernels.native.structs import (
+    GRADED,
     KEPT,
     LARGE,
     MEMORY,
@@ -66,7 +67,7 @@ from kernels.native.structs import (
     TapeHeader,
 )
 from kernels.native.tape_native import block_at, seek
-from kernels.programs.replay_back_native import find, fold
+from kernels.programs.replay_back_native import find, fold, role
 from kernels.programs.replay_native import LEAST_I8, add_zero, least
 
 # Gradients out of a sweep to leaves.
@@ -322,7 +323,7 @@ def plant(h, t: TapeHeader, slot, value: ArrayObject):
     if last < 0:
         return 0
     block = block_at(t, last)
-    if t.words[last - block.entries + 1] != slot or block.kind != PULLS:
+    if t.words[last - block.entries + 1] != slot or not (block.kind == PULLS or role(block) == GRADED):
         return 0
     count, item, row, number = block.buffer, block.item, preset(h, slot), 1.0
     if kind_of(value) == registry.float_type:

@@ -9,6 +9,7 @@ from kernels.native.structs import (
     CLEARS,
     CONSTANT,
     CONSTANT_WANTED,
+    GRADED,
     IDENTITY,
     INTERRUPT_CHECK,
     KEPT,
@@ -44,6 +45,7 @@ from kernels.programs.replay_back_native import (
     fill,
     find,
     gradient_buffer,
+    hand_back,
     own_copy,
     role,
     run_back,
@@ -307,8 +309,10 @@ def without_python(h: SweepHeader, last, block, bucket: Bucket):
         return PAUSE
     if flags & TOUCHED != 0 and not dense(block, bucket):
         return MEMORY
-    if what == RESULT:
+    if what == RESULT or (what == GRADED and flags & TOUCHED == 0):
         return OK
+    if what == GRADED:
+        return hand_back(h, last, block, bucket) if h.batch == 1 else PAUSE
     return run_back(h, last, block) if h.batch == 1 else PAUSE
 
 

@@ -23,7 +23,7 @@ from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
-from tape.programs.program import Program
+from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
@@ -88,9 +88,14 @@ class CompiledProgram(Program):
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         compiled = super()._compile(reverse=reverse, always=always)
-        if compiled and self.hits:
-            self.due = min(self.due, self.hits)
+        if compiled:
+            self.check_soon()
         return compiled
+
+    def check_soon(self) -> None:
+        """Have the next replay checked, which runs other code."""
+        if self.hits:
+            self.due = min(self.due, self.hits)
 
     def alone(self) -> Recipe:
         """Return the recipe with what comes from outside as constants, which have the values that it has now."""
@@ -113,7 +118,7 @@ class CompiledProgram(Program):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
-        return ProgramPullback(self._recipe, keeps=not self.live)
+        return ProgramPullback(self._recipe, PullbackProgram(self), keeps=not self.live)
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives this program, or, once an array from outside holds something else, one of constants."""
@@ -171,7 +176,9 @@ class CompiledProgram(Program):
     @property
     def is_machine_code(self) -> bool:
         """Whether replays run machine code."""
-        return any(isinstance(machine, CompiledMachine) for machine in self._first.values())
+        pulling = vars(self).get("pulling")
+        machines = [*self._first.values(), *(() if pulling is None else pulling.program._first.values())]
+        return any(isinstance(machine, CompiledMachine) for machine in machines)
 
     @property
     def rounding(self) -> float:
@@ -198,6 +205,7 @@ class CompiledProgram(Program):
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
         with self._lock:
+            vars(self).pop("pulling", None)
             self._mode, self.due = "eager", self.hits
             for reverse in (False, True):
                 self._due.pop(reverse, None)

@@ -22,10 +22,11 @@ from kernels.kinds.routine import Unsettled
 from kernels.language import jit
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import Unprofitable, compiled_machine, reason_of
+from kernels.native.structs import KeptCalls
 from kernels.native.threads import WORKERS
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
-from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan
+from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan, pullback_recipe
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
@@ -33,6 +34,7 @@ from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
+    MOST_CALLS,
     CallForm,
     ProgramPullback,
     ReplayGradient,
@@ -184,6 +186,7 @@ class Program(Seen):
     """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
     _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
     _order: Literal["C", "K"] = "C"  # of results that are arrays
+    _cotangents: dict[int, int] | None = None  # of which results, by number, which arguments are cotangents
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -276,7 +279,10 @@ class Program(Seen):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return ProgramPullback(self._recipe)
+        return ProgramPullback(self._recipe, PullbackProgram(self))
+
+    def check_soon(self) -> None:
+        """Take note that other code runs from now on."""
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives, at any later time, this program with what it reads from outside now."""
@@ -292,6 +298,15 @@ class Program(Seen):
     ) -> list[Tensor] | None:
         """Replay on floats and arrays, as one instruction of the ``known`` form; None if there is more to do."""
         kept = self.pulling.kept
+        if self.pulling.keeps_gradients():
+            try:
+                results = self.pulling.program.computed([*values, self.pulling.one])
+            except Exception as error:
+                if isinstance(error, ProgramError):
+                    raise
+                self.pulling.kept_calls[KeptCalls.count] = MOST_CALLS  # the forward tells whether the error is its own
+            else:
+                return recorded(self, arguments, results[:1], values, known=known, gradients=results[1:])
         if kept is None:
             results = self._whole(values, reverse=False)
             return None if results is None else recorded(self, arguments, results, values)
@@ -386,7 +401,8 @@ class Program(Seen):
                 compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
                 if compiles and self._compile(reverse=reverse):
                     return self._machines[reverse].pop()
-                machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+                made = plan(self._recipe, reverse=reverse, cotangents=self._cotangents)
+                machine = Machine(made, exactly=self._exactly, marks=self._cotangents is not None)
                 self._check_budget(machine)
                 if self._mode == "default":
                     self._due[reverse] = calls_until_compiled(machine)
@@ -452,6 +468,7 @@ class Program(Seen):
         Without ``always`` that may be that it is as fast.
         """
         memory, make = self._budget, functools.partial(compiled_machine, self._recipe, reverse=reverse)
+        make = functools.partial(make, cotangents=self._cotangents)
         make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
         try:
             machine = make(memory=memory)
@@ -518,6 +535,33 @@ class Program(Seen):
     def __len__(self) -> int:
         """Return the number of operations."""
         return len(self._recipe.steps)
+
+
+class PullbackProgram(Program):
+    """The results and gradients of a program, from its arguments and the cotangents of its results."""
+
+    _exactly = True
+
+    def __init__(self, of: Program) -> None:
+        self._of, self._mode, self._budget = of, of._mode, of._budget
+        self._recipe, self._cotangents = pullback_recipe(of._recipe)
+        self._template, self._kept = of._template, of._kept
+        self._begin()
+
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
+        compiled = super()._compile(reverse=reverse, always=always)
+        if compiled:
+            self._of.check_soon()
+        return compiled
+
+    def computed(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return results, then gradients, in which -0.0 marks what nothing reached; floats and arrays."""
+        computed = self._whole(values, reverse=True)
+        if computed is None:
+            with self._run(values, reverse=True) as machine:
+                results = [*machine.outputs, *machine.gradients]
+                computed = tuple([scalar_or_array(np.array(x, order="C")) for x in results])
+        return computed
 
 
 def program_of(

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import SCALAR, Array, Spec, dense
-from kernels.foundation.tables import Lock, Recent, cached_property
+from kernels.foundation.tables import Recent, cached_property
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
-from kernels.kinds.routine import Unsettled
-from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
-from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
+from kernels.kinds.routine import Callback, Custom, Unsettled
+from kernels.native.structs import GRADED, LARGE, REPLAYED, RESULT, FormBlock, InputBlock, KeptCalls
+from kernels.programs.machine import KeptReplay, kept_replay
 from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
@@ -143,6 +143,9 @@ def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) 
 # for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
+_MOST_KEPT, MOST_CALLS = 4, 1 << 16
+"""Calls that keep gradients though no backward was taken of the ones before, at first; twice as many each time that one
+was taken of a call that had kept none, up to so many."""
 SAVED = object()  # stands among the arguments of a replay for a tensor that the tape has saved
 _NO_TENSOR = "no tensor"
 
@@ -152,6 +155,7 @@ class CallForm(NamedTuple):
 
     ``table`` is what a sweep runs them back by, None where Python does; ``needs`` says of the program and of each
     argument whether it requires grad, ``tensors`` which arguments are tensors, ``saved`` stands for these if all are.
+    Of a program that keeps gradients, ``reached`` has the number of each tensor's, None for none.
     """
 
     form: Form
@@ -159,18 +163,19 @@ class CallForm(NamedTuple):
     needs: list[bool]
     tensors: list[int]
     saved: list[Any] | None
+    reached: list[int | None]
 
 
 class ProgramPullback:
-    """Machines of the pullback of a recipe, and what the tape has to know of its results.
+    """The pullback of a recipe, and what the tape has to know of its results.
 
-    ``keeps``: whether a replay may keep its memory for the pullback, which reads the program's constants, too.
-    ``constant`` and ``with_gradient`` are the numbers of the results without and with a gradient, ``graded`` those of
-    the arguments that have one.
+    ``program`` computes results and gradients from arguments and cotangents. ``keeps``: whether a replay may keep its
+    memory for the pullback, which reads the program's constants, too. ``constant`` and ``with_gradient`` are the
+    numbers of the results without and with a gradient, ``graded`` those of the arguments that have one.
     """
 
-    def __init__(self, recipe: Recipe, *, keeps: bool = True) -> None:
-        self.recipe, self._keeps = recipe, keeps
+    def __init__(self, recipe: Recipe, program: Any, *, keeps: bool = True) -> None:
+        self.recipe, self.program, self._keeps = recipe, program, keeps
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
@@ -184,14 +189,25 @@ class ProgramPullback:
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
         self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
         self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
-        self._machines: list[Machine] = []
-        self._first: Machine | None = None
-        self._lock = Lock()
+        self.one: Any = None
+        """The cotangent 1 of a program that returns a number: calls compute gradients, too, and keep them."""
+        if len(self.specs) == 1 == len(specs) and specs[0].size == 1:
+            python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
+            self.one = None if python else scalar_or_array(np.ones(specs[0].shape, specs[0].dtype))
+        self.kept_calls = np.array([0, 0, _MOST_KEPT], np.int64)  # KeptCalls
 
     @cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
-        return kept_replay(self.recipe, self.graded) if self._keeps else None
+        return kept_replay(self.recipe, self.graded) if self._keeps and self.one is None else None
+
+    def keeps_gradients(self) -> bool:
+        """Whether the next call is to compute gradients: not after some of which no backward was taken."""
+        calls = self.kept_calls
+        if self.one is None or calls[KeptCalls.count] >= calls[KeptCalls.most]:
+            return False
+        calls[KeptCalls.count] += 1
+        return True
 
     @cached_property
     def kept_outputs(self) -> list[tuple[Form, Output]]:
@@ -219,14 +235,19 @@ class ProgramPullback:
             for i, s in zip(tensors, operands, strict=True)
         )
         count, table = len(tensors), None
-        if kept and fits and self.kept is not None:
+        reached: list[int | None] = []
+        if self.one is not None:
+            places = {i: k for k, i in enumerate(self.graded) if i in self.reached[0] and specs[i] is not None}
+            count, reached, table = 2 * count + 1, [places.get(i) for i in tensors], self.kept_calls
+        elif kept and fits and self.kept is not None:
             slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
         form = reference_tape.function(NAME, operands, spec, count)
-        if table is not None:
-            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED
+        if table is not None and fits:
+            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED if self.one is None else GRADED
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
-        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
+        needs = [False, *[s is not None and s is not _NO_TENSOR for s in specs]]
+        return CallForm(form, table, needs, tensors, saved, reached)
 
     @cached_property
     def reached(self) -> list[frozenset[int]]:
@@ -259,17 +280,11 @@ class ProgramPullback:
         ``values`` are those of all arguments, ``cotangents`` those of the results that have a gradient.
         """
         filled = [n if g is None else g for g, n in zip(cotangents, self._nothing, strict=True)]
-        machine = self._machine()
         try:
-            gradients = machine.whole((*values, *filled))
-            if gradients is None:
-                machine.run((*values, *filled))
-                gradients = tuple([g.copy() for g in machine.gradients])
-            return [np.asarray(g) for g in gradients]
+            computed = self.program.computed([*values, *map(scalar_or_array, filled)])
         except Unsettled:
             return self._pulled_by_operations(values, cotangents)
-        finally:
-            self._machines.append(machine)
+        return [np.asarray(g) for g in computed[len(self.specs) :]]
 
     def _pulled_by_operations(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
         """Return what a replay does, by operations on tensors: where cotangents do not tell the gradient."""
@@ -282,16 +297,6 @@ class ProgramPullback:
             gradients = grad(ys, wanted, gs, allow_unused=True)
         nothing = [np.full(x.spec.shape, -0.0, x.spec.dtype) for x in wanted]
         return [n if g is None else as_array(g) for g, n in zip(gradients, nothing, strict=True)]
-
-    def _machine(self) -> Machine:
-        try:
-            return self._machines.pop()
-        except IndexError:
-            with self._lock:
-                if self._first is None:
-                    self._first = Machine(pullback_plan(self.recipe), exactly=True, marks=True)
-                    return self._first
-            return self._first.copy()
 
 
 class Replay(Function):
@@ -437,17 +442,42 @@ class ReplayCall(CustomCall):
         return super().own_hooks(instruction)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
-        """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on."""
+        """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on.
+
+        Of a number, whose gradients were kept, these are scaled.
+        """
         if self.hooks is not None:
             return super()._pull(cotangents, instruction)
+        pulling, count = self.program.pulling, len(instruction.operands)
+        kept = instruction.saved[1 + count : -1] if pulling.one is not None else (None,)
+        if None not in kept and (scaled := _scaled(kept, cotangents.get(0))) is not None:
+            pulling.kept_calls[KeptCalls.count] = 0
+            return scaled
+        if pulling.one is not None:
+            pulling.kept_calls[1:] = 0, min(2 * pulling.kept_calls[KeptCalls.most], MOST_CALLS)
         saved = iter(instruction.saved[1:])
         values = [next(saved) if x is SAVED else x for x in self.arguments]
-        pulling = self.program.pulling
         arrived = [cotangents.get(k) for k in pulling.with_gradient]
         gradients = dict(zip(pulling.graded, pulling.pulled(values, arrived), strict=True))
         reached = set().union(*[r for r, g in zip(pulling.reached, arrived, strict=True) if g is not None])
         needed = [i for i, is_tensor in enumerate(self.is_tensor[1:]) if is_tensor]
         return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
+
+
+def _kept(gradient: Any, spec: Any) -> Any:
+    return np.array(gradient, spec.dtype) if type(gradient) is float and spec is not SCALAR else gradient
+
+
+def _scaled(kept: Sequence[Any], g: Array | None) -> list[Array | None] | None:
+    """Return kept gradients, False for none, times a cotangent; None where that may have lost digits."""
+    gradients = [None if x is False or g is None else np.asarray(x) for x in kept]
+    if g is None or g.item() == 1.0:
+        return gradients
+    known = [x for x in gradients if x is not None]
+    if any(x.dtype != np.float64 for x in (g, *known)):
+        return None  # in float32 a gradient may be small only until it is scaled
+    by = g.item()
+    return [None if x is None else np.where((x != 0.0) | ~np.signbit(x), x * by + 0.0, x) for x in gradients]
 
 
 def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor]:
@@ -465,17 +495,18 @@ def recorded(
     values: Sequence[Any],
     memory: Array | None = None,
     known: CallForm | None = None,
+    gradients: Sequence[Any] = (),
 ) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments.
 
-    ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback; ``known`` the form of
-    the call, if it has been looked up.
+    ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback, ``gradients`` what it
+    computed; ``known`` the form of the call, if it has been looked up.
     """
     pulling: ProgramPullback = program.pulling
     if not pulling.with_gradient:
         return result_tensors(pulling.specs, results)
     outputs = _outputs(pulling, results)
-    form, table, needs, places, saved = known or pulling.call_form(arguments, kept=memory is not None)
+    form, table, needs, places, saved, reached = known or pulling.call_form(arguments, kept=memory is not None)
     tensors, tape = arguments, modes.own_tape()
     if saved is None:
         tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
@@ -483,6 +514,10 @@ def recorded(
             saved[i] = SAVED
     call = ReplayCall(program, saved, needs)
     kept: tuple[Any, ...] = () if table is None else (table, memory)
+    if pulling.one is not None:
+        pairs = zip(reached, form.specs, strict=True)
+        computed = [None if not gradients else k is not None and _kept(gradients[k], spec) for k, spec in pairs]
+        kept = *computed, table
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     values = unexposed(form, tuple(values))[1]
     tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
