@@ -534,6 +534,8 @@ def called_apart(plan: CallPlan, values, count):
     """Return the result of the program on values that are apart."""
     if plan.count != 0 and are_apart(plan, values, count) < 0:
         return call_structs.OTHERS
+    if plan.tensors != 0:
+        return call_at(plan.tensors.function, plan.tensors, values, count, 0)
     return called(plan.machine, values, count)
 
 

@@ -446,7 +446,6 @@ returns a number, and has saved, behind the values of its operands, what its gra
 class KeptCalls(Struct):
     """What is known of all such calls of a program; it is the last that each has saved."""
 
-    python: int  # whether Python runs them back
     count: int  # calls that have kept gradients since one was run back
     most: int  # how many may
 

@@ -145,6 +145,8 @@ class Machine:
         if self.marks:
             results, gradients = [*results, *gradients], []
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
+        self.is_one_run = self.exchange.whole is not None and self.shared is None and not rows.calls
+        """Whether a call is one run of its rows, between which Python does nothing."""
 
     def _moved(self, array: Array, clone: Machine) -> Array:
         """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""

@@ -19,6 +19,7 @@ from kernels.native.memory import (
     take,
     word,
 )
+from kernels.native.objects_native import elements
 from kernels.native.structs import (
     Bucket,
     FormBlock,
@@ -28,6 +29,7 @@ from kernels.native.structs import (
     PulledOperand,
     PulledResult,
     SweepHeader,
+    TapeHeader,
 )
 from kernels.programs.replay_native import LEAST_I8, run
 
@@ -274,9 +276,9 @@ def work_of(h, last, block):
 # A call that returned a number has saved, behind the values of its operands, their gradients at cotangent 1.
 
 
-def can_hand_back(h: SweepHeader, block: FormBlock, operands, kept, factor):
+def can_hand_back(t: TapeHeader, block: FormBlock, operands, kept, factor):
     """Whether all gradients that are wanted were kept, and can be scaled: in float32 they may have lost digits."""
-    registry, factor_counts = h.tape.registry, factor != 1.0
+    registry, factor_counts = t.registry, factor != 1.0
     if factor_counts and block.item != 8:
         return False
     for i in range(block.inputs):
@@ -291,17 +293,19 @@ def hand_back(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
     """Give operands the gradients that a call has kept; MEMORY, OK, or PAUSE where Python has to do it."""
     registry, inputs, calls = h.tape.registry, block.inputs, KeptCalls(table_of(h, last + 1))
     operands = h.tape.words + 8 * (last + 2 - block.entries)
-    kept, i = h.tape.words + 8 * (last - 1 - inputs), 0
+    kept, i = operands + 8 * (2 * inputs + 1), 0
     factor = load_f8(bucket.pointer) if block.item == 8 else np.float64(load_f4(bucket.pointer))
-    if calls.python != 0 or not can_hand_back(h, block, operands, kept, factor):
+    if not can_hand_back(h.tape, block, operands, kept, factor):
         return structs.PAUSE
     calls.count = 0
     while i < inputs:
         key, input_block = word(operands, i), InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
         gradient = ArrayObject(word(kept, i))
         if key != 0 and gradient != registry.false:
-            source = gradient + HEADER if load_i8(gradient + 8) == registry.float_type else gradient.data
-            if give_to(h, input_block, key, source, input_block.buffer, factor) != structs.OK:
+            source, count = gradient + HEADER, 1
+            if load_i8(gradient + 8) != registry.float_type:
+                source, count = gradient.data, elements(gradient.shape, gradient.ndim)
+            if give_to(h, input_block, key, source, count, factor) != structs.OK:
                 return structs.MEMORY
         i += 1
     return structs.OK

@@ -19,6 +19,7 @@ from kernels.foundation.tables import Lock
 from kernels.machine_code.call_structs import FLAT, SINGLE
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
 from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once, reason_of
+from kernels.programs.machine import Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import unrolled
 from tape.compiled import native_calls
@@ -107,7 +108,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
                 if replayed is not None:
                     if replayed[0] is not program:
                         self._fast = replayed[0], state, shape
-                    self._prepare(replayed[0], state, shape)
+                    self._prepare(replayed[0], state, shape, values)
                     return replayed[1][0]
         return self._called(args, kwargs)
 
@@ -186,7 +187,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             program.expect(call, current.outside.values())
             shape = None if call.is_flat else CallShape(call)
             self._fast = program, current, shape
-            self._prepare(program, current, shape)
+            self._prepare(program, current, shape, call.values)
         return result
 
     def _differed(self, program: CompiledProgram, current: Specialization) -> None:
@@ -212,20 +213,26 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             self._settle()
             self._fast, self._direct, self._plans = None, [], ()
 
-    def _prepare(self, program: CompiledProgram, state: Specialization, shape: CallShape | None) -> None:
+    def _prepare(
+        self, program: CompiledProgram, state: Specialization, shape: CallShape | None, values: Sequence[Any]
+    ) -> None:
         """Have the next calls like this one, which has been replayed, made natively, if possible."""
         direct = self._direct
         if direct and direct[0].program is program and not direct[0].is_stale:
+            if direct[0].tensors is not None:
+                direct[0].tensors.meet(values)
             return
-        machine = program._first.get(self._runs_back)
-        if type(machine) is not CompiledMachine or machine.words is None:
+        runner, back = program.run_by(reverse=self._runs_back)
+        machine = runner._first.get(back)
+        rows = program.tensors and isinstance(machine, Machine)
+        if not rows and (type(machine) is not CompiledMachine or machine.words is None):
             return
         if state.planned.get(program, 0) >= MOST_TIMES:
             return
         plan = state.plans.get(program)
         if plan is None or plan.is_stale:
-            simple = program.is_plain and not program.tensors
-            plan = plan_of(program, state, machine, shape, self._direct_form(program) if simple else None)
+            form = self._direct_form(program) if program.is_plain else None
+            plan = plan_of(program, state, machine, shape, form, values)
         with self._lock:
             if self._dynamic or state.dynamic:  # another thread has found that out
                 return
@@ -530,10 +537,11 @@ def _leaf_of(kind: Any) -> str:
 
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    recipe, machine = program._recipe, program._first.get(reverse)
     pulling = vars(program).get("pulling")
     if pulling is not None and pulling.kept is not None:
         yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    program, reverse = program.run_by(reverse=reverse)
+    recipe, machine = program._recipe, program._first.get(reverse)
     if isinstance(machine, CompiledMachine):
         account, places = machine.code.account, _places_in(recipe)
         if account is not None:
@@ -544,7 +552,7 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
         yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
     elif program._mode == "eager":
         yield 'interpreter: the mode is "eager"'
-    elif program.writes:
+    elif program._recipe.written:
         yield "interpreter: it writes to arguments"
     elif reverse in program._due:
         meanwhile = ", while machine code is being made" if reverse in program._beside else ""

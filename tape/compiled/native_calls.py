@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
+from kernels.foundation.specs import SCALAR
 from kernels.kinds.routine import Guard, LoopMark
+from kernels.language import jit
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import CallPlan
+from kernels.machine_code.call_structs import CallPlan, TensorCall, TensorOperand
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.native.memory import where
-from kernels.programs.machine import GuardMissed
+from kernels.native.memory import row, where
+from kernels.native.structs import LARGE
+from kernels.programs.machine import GuardMissed, Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
 from tape.compiled.call_key import CallShape, positional_names
@@ -28,11 +32,13 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
 from tape.programs.program import Program, read_programs
+from tape.programs.replaying import SAVED, CallForm, ReplayCall
 from tape.programs.saving import MAGIC, read_content, write_programs
 from tape.recording import to_python
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
 from tape.tensors.pytrees import LEAF, Signature, Structure
+from tape.tensors.tensor import Tensor
 from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
@@ -115,18 +121,93 @@ class StructureSteps:
         self._parts(structure, depth + 1)
 
 
+class TensorPlan:
+    """How native code calls a program of one result on tensors, with all that its words refer to."""
+
+    def __init__(self, program: CompiledProgram, values: Sequence[Any], form: CallForm) -> None:
+        self.program, self.pulling, held, count = program, program.pulling, program.held(), len(values)
+        self._machines = dict[bool, Any]()
+        objects = [*held, form.table]
+        safe = [now is not array for now, array in zip(held, program.live, strict=True)]
+        self._objects = np.array([*map(id, objects), *safe, True], np.int64)
+        self._kept = objects, form, ReplayCall(program, [SAVED] * count, form.needs)
+        self._one, largest = np.array(self.pulling.one), max(x.spec.bytes for x in values)
+        head = row(
+            TensorCall, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, given=count,
+            operands=count, block=where(form.form.block), code=form.form.code, context=id(self._kept[-1]),
+            calls=where(self.pulling.kept_calls), large=largest if largest >= LARGE else 0, saved=len(objects),
+            objects=where(self._objects), one=id(self.pulling.one),
+        )  # fmt: skip
+        for x, reached in zip(values, form.reached, strict=True):
+            gradient = -1 if reached is None else 1 + reached
+            head += row(TensorOperand, wanted=x._slot is not None, gradient=gradient)
+        self._forms = [[x._form, x._form] for x in values]
+        self.words = np.array(head, np.int64)
+        self.meet(values)
+
+    @classmethod
+    def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
+        """Return the plan for these values; None where Python makes such calls."""
+        pulling = program.pulling
+        tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) for x in values)
+        if not tensors or len(values) > call_structs.MOST_OPERANDS or pulling.one is None or not pulling.direct:
+            return None
+        form = pulling.call_form(values, kept=True)
+        fits = form.runs_natively and all(x is not None for x in program.held())
+        return cls(program, values, form) if fits else None
+
+    def meet(self, values: Sequence[Any]) -> None:
+        """Take tensors of these forms, too, and run what there is by now."""
+        for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
+            self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
+            at = TensorCall.SIZE + TensorOperand.SIZE * k
+            self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
+        both = self.pulling.program._first.get(True), self.program._first.get(False)
+        for reverse, machine, field in zip((True, False), both, (TensorCall.kept, TensorCall.forward), strict=True):
+            if type(self._machines.get(reverse)) is type(machine):
+                continue
+            if isinstance(machine, CompiledMachine) and machine.words is not None:
+                self._machines[reverse] = own = machine.formed(ReturnForm(call_structs.FLAT))
+                if reverse:
+                    own.places[len(values)] = where(self._one)
+                self.words[field], self.words[TensorCall.rows] = where(own.words), 0
+            elif reverse and isinstance(machine, Machine) and machine.is_one_run:
+                self._machines[reverse] = rows = machine.copy()
+                self.words[TensorCall.rows] = where(rows.exchange.table)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether other machines run the program now."""
+        return self.pulling is not self.program.pulling
+
+    def most(self) -> int:
+        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
+        return self.pulling.program._due.get(True, sys.maxsize) - 1
+
+    def count(self, taken: int) -> None:
+        """Count calls that it has made."""
+        due = self.pulling.program._due
+        if True in due and self.words[TensorCall.rows]:
+            due[True] = max(due[True] - taken, 1)
+
+
 class NativePlan:
     """The plan of a program, with all that its words refer to."""
 
     def __init__(
-        self, program: CompiledProgram, machine: CompiledMachine, checks: Checks, steps: StructureSteps | None
+        self,
+        program: CompiledProgram,
+        machine: CompiledMachine | None,
+        checks: Checks,
+        steps: StructureSteps | None,
+        tensors: TensorPlan | None,
     ) -> None:
         self.program, self.machine, self.checks = program, machine, checks
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
         head = [0] * CallPlan.SIZE
-        assert machine.words is not None
-        head[CallPlan.machine], head[CallPlan.misses] = where(machine.words), where(self.misses)
+        head[CallPlan.machine] = 0 if machine is None or machine.words is None else where(machine.words)
+        head[CallPlan.misses] = where(self.misses)
         head[CallPlan.variable], head[CallPlan.mode] = id(modes._mode), id(self.mode)
         head[CallPlan.defaults], head[CallPlan.name], head[CallPlan.dtype] = id(DEFAULT), id(_NAME), id(self.dtype)
         head[CallPlan.rest], head[CallPlan.true] = 0 if self.rest is None else id(self.rest), id(True)
@@ -145,12 +226,14 @@ class NativePlan:
             where(self._places),
             where(self._seen),
         )
+        self.tensors, head[CallPlan.tensors] = tensors, 0 if tensors is None else where(tensors.words)
         self.words = np.array([*head, *[word for check in checks.checks for word in check]], np.int64)
         self.limit()
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        self.words[CallPlan.left] = max(self.program.due - self.program.hits, 0)
+        left = self.program.due - self.program.hits
+        self.words[CallPlan.left] = max(left if self.tensors is None else min(left, self.tensors.most()), 0)
 
     def settle(self) -> None:
         """Count, for the program, the calls that were taken."""
@@ -159,6 +242,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.hits += taken
+            if self.tensors is not None:
+                self.tensors.count(taken)
         if self.program.lines and self.misses.any():
             missed = self.misses.copy()
             self.misses -= missed
@@ -167,17 +252,21 @@ class NativePlan:
     @property
     def is_stale(self) -> bool:
         """Whether something that it looked at is no longer what it was, if perhaps of the same value."""
-        return bool(self.words[CallPlan.stale])
+        return bool(self.words[CallPlan.stale]) or (self.tensors is not None and self.tensors.is_stale)
 
 
 def plan_of(
     program: CompiledProgram,
     state: Specialization,
-    machine: CompiledMachine,
+    machine: Any,
     shape: CallShape | None,
     form: ReturnForm | None,
+    values: Sequence[Any],
 ) -> NativePlan | None:
-    """Return the plan of a program whose results are given in a form; None where native code cannot make its calls."""
+    """Return the plan of a program whose results are given in a form; None where native code cannot make its calls.
+
+    The ``values`` are those of a call such as it is to make.
+    """
     state.plans.pop(program, None)
     try:
         steps = None if shape is None else StructureSteps.of_arguments(shape)
@@ -190,7 +279,12 @@ def plan_of(
     checks.add_references(program._readers)
     if not checks.holds:
         return None
-    plan = state.plans[program] = NativePlan(program, machine.formed(form), checks, steps)
+    tensors = TensorPlan.of(program, values) if program.tensors else None
+    if program.tensors and tensors is None:
+        state.planned[program] = MOST_TIMES
+        return None
+    own = machine.formed(form) if tensors is None else None
+    plan = state.plans[program] = NativePlan(program, own, checks, steps, tensors)
     return plan
 
 

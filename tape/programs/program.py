@@ -186,6 +186,7 @@ class Program(Seen):
     """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
     _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
     _order: Literal["C", "K"] = "C"  # of results that are arrays
+    live: Sequence[Any] = ()  # the arrays from outside that it reads by reference
     _cotangents: dict[int, int] | None = None  # of which results, by number, which arguments are cotangents
 
     def __init__(self) -> None:
@@ -284,9 +285,14 @@ class Program(Seen):
     def check_soon(self) -> None:
         """Take note that other code runs from now on."""
 
-    def pinned(self) -> Callable[[], Program]:
-        """Return what gives, at any later time, this program with what it reads from outside now."""
-        return lambda: self
+    def live_now(self) -> Sequence[Any]:
+        """Return what the ``live`` arrays hold now; nobody writes there before the tape has made a copy."""
+        return ()
+
+    def with_live(self, arrays: Sequence[Any]) -> Program:
+        """Return the program that reads these in place of its ``live`` arrays."""
+        del arrays
+        return self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         values = [x._value if isinstance(x, Tensor) else x for x in arguments]

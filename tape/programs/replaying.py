@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,17 +166,23 @@ class CallForm(NamedTuple):
     saved: list[Any] | None
     reached: list[int | None]
 
+    @property
+    def runs_natively(self) -> bool:
+        """Whether native code can make, and run back, calls that keep gradients."""
+        role = self.form.block[FormBlock.SIZE + InputBlock.kernel]
+        return role == GRADED and self.saved is not None
+
 
 class ProgramPullback:
     """The pullback of a recipe, and what the tape has to know of its results.
 
-    ``program`` computes results and gradients from arguments and cotangents. ``keeps``: whether a replay may keep its
-    memory for the pullback, which reads the program's constants, too. ``constant`` and ``with_gradient`` are the
-    numbers of the results without and with a gradient, ``graded`` those of the arguments that have one.
+    ``program`` computes results and gradients from arguments and cotangents. ``live`` is how many arrays from outside
+    it reads by reference. ``constant`` and ``with_gradient`` are the numbers of the results without and with a
+    gradient, ``graded`` those of the arguments that have one.
     """
 
-    def __init__(self, recipe: Recipe, program: Any, *, keeps: bool = True) -> None:
-        self.recipe, self.program, self._keeps = recipe, program, keeps
+    def __init__(self, recipe: Recipe, program: Any, *, live: int = 0) -> None:
+        self.recipe, self.program, self._live = recipe, program, live
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
@@ -194,12 +201,12 @@ class ProgramPullback:
         if len(self.specs) == 1 == len(specs) and specs[0].size == 1:
             python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
             self.one = None if python else scalar_or_array(np.ones(specs[0].shape, specs[0].dtype))
-        self.kept_calls = np.array([0, 0, _MOST_KEPT], np.int64)  # KeptCalls
+        self.kept_calls = np.array([0, _MOST_KEPT], np.int64)  # KeptCalls
 
     @cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
-        return kept_replay(self.recipe, self.graded) if self._keeps and self.one is None else None
+        return kept_replay(self.recipe, self.graded) if not self._live and self.one is None else None
 
     def keeps_gradients(self) -> bool:
         """Whether the next call is to compute gradients: not after some of which no backward was taken."""
@@ -234,11 +241,12 @@ class ProgramPullback:
             s is None or (s.in_order and s.dtype == self.recipe.nodes[self.recipe.arguments[i]].spec.dtype)
             for i, s in zip(tensors, operands, strict=True)
         )
-        count, table = len(tensors), None
+        count, table = len(tensors) + self._live, None
         reached: list[int | None] = []
         if self.one is not None:
             places = {i: k for k, i in enumerate(self.graded) if i in self.reached[0] and specs[i] is not None}
-            count, reached, table = 2 * count + 1, [places.get(i) for i in tensors], self.kept_calls
+            reached, table = [places.get(i) for i in tensors], self.kept_calls
+            count += len(tensors) + 1
         elif kept and fits and self.kept is not None:
             slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
@@ -409,16 +417,18 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
 
 
 class ReplayCall(CustomCall):
-    """What the tape saves of a replay: the program and its arguments; results are computed anew."""
+    """What the tape saves of a replay: the program and its arguments; results are computed anew.
+
+    ``memory`` is what the replay left. Calls without that, on tensors alone and with one result, may share one.
+    """
 
     cls = Replay
     hooks: Hooks | None = None
-    _context: FunctionCtx | None = None
 
-    def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
-        self._program, self.arguments, self.needs = program.pinned(), arguments, needs
+    def __init__(self, program: Any, arguments: list[Any], needs: list[bool], memory: Array | None = None) -> None:
+        self.program, self.arguments, self.needs, self.memory = program, arguments, needs, memory
+        self._contexts: dict[int, FunctionCtx] = {}  # by thread
 
-    program: Any = property(lambda self: self._program())  # with what it read from outside then
     positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
     constant: Any = property(lambda self: self.program.pulling.constant)  # numbers of outputs that have no gradient
     specs: Any = property(lambda self: self.program.pulling.specs)  # of the outputs
@@ -428,17 +438,27 @@ class ReplayCall(CustomCall):
     @property
     def ctx(self) -> Any:  # type: ignore[override]
         """The context that the program's rules on tensors use, made where they are asked for."""
-        if self._context is None:
-            self._context = ctx = FunctionCtx(tuple(self.needs))
-            ctx.program = self.program  # type: ignore[attr-defined]
+        ctx = self._contexts.get(get_ident())
+        if ctx is None:
+            ctx = self._contexts[get_ident()] = FunctionCtx(tuple(self.needs))
             ctx.arguments = self.arguments  # type: ignore[attr-defined]
             ctx.set_materialize_grads(False)
-        return self._context
+        return ctx
+
+    def _bound(self, instruction: Instruction, saved_tensors: Any) -> tuple[Any, ...]:
+        self.ctx.program = self._as_it_was(instruction)
+        return super()._bound(instruction, saved_tensors)
+
+    def _as_it_was(self, instruction: Instruction) -> Any:
+        """Return the program with what it read from outside then."""
+        count = len(instruction.operands)
+        first = 1 + count + (count if self.program.pulling.one is not None else 0)
+        return self.program.with_live(instruction.saved[first : first + len(self.program.live)])
 
     def own_hooks(self, instruction: Instruction) -> Hooks:
         """Return the hooks of the call's node; from now on Python runs its pullback."""
-        if len(instruction.saved) > 1 + sum(self.is_tensor):
-            instruction.saved[-1][-1] = 1
+        if self.memory is not None:
+            self.memory[-1] = 1
         return super().own_hooks(instruction)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
@@ -449,13 +469,13 @@ class ReplayCall(CustomCall):
         if self.hooks is not None:
             return super()._pull(cotangents, instruction)
         pulling, count = self.program.pulling, len(instruction.operands)
-        kept = instruction.saved[1 + count : -1] if pulling.one is not None else (None,)
-        if None not in kept and (scaled := _scaled(kept, cotangents.get(0))) is not None:
+        kept = instruction.saved[1 + count : 1 + 2 * count] if pulling.one is not None else (None,)
+        if all(x is not None for x in kept) and (scaled := _scaled(kept, cotangents.get(0))) is not None:
             pulling.kept_calls[KeptCalls.count] = 0
             return scaled
         if pulling.one is not None:
-            pulling.kept_calls[1:] = 0, min(2 * pulling.kept_calls[KeptCalls.most], MOST_CALLS)
-        saved = iter(instruction.saved[1:])
+            pulling.kept_calls[:] = 0, min(2 * pulling.kept_calls[KeptCalls.most], MOST_CALLS)
+        saved, pulling = iter(instruction.saved[1:]), self._as_it_was(instruction).pulling
         values = [next(saved) if x is SAVED else x for x in self.arguments]
         arrived = [cotangents.get(k) for k in pulling.with_gradient]
         gradients = dict(zip(pulling.graded, pulling.pulled(values, arrived), strict=True))
@@ -512,15 +532,16 @@ def recorded(
         tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
         for i in places:
             saved[i] = SAVED
-    call = ReplayCall(program, saved, needs)
-    kept: tuple[Any, ...] = () if table is None else (table, memory)
+    call, count = ReplayCall(program, saved, needs, memory), len(values)
+    kept: tuple[Any, ...] = () if table is None else (table,) if memory is None else (table, memory)
+    computed: list[Any] = []
     if pulling.one is not None:
         pairs = zip(reached, form.specs, strict=True)
         computed = [None if not gradients else k is not None and _kept(gradients[k], spec) for k, spec in pairs]
-        kept = *computed, table
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
-    values = unexposed(form, tuple(values))[1]
-    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
+    values = unexposed(form, (*values, *program.live_now()))[1]
+    values = call, *values[:count], *computed, *values[count:], *kept
+    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), values)
     if len(outputs) > 1:
         forms = pulling.kept_outputs if kept else pulling.outputs
         slots = (anchor._slot,)
