@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -78,12 +77,199 @@ def _scaled(f: Any) -> list[Any]:
 def _accumulated(f: Any) -> list[Any]:
     ts = _leaves()
     f(*ts).backward()
-    held = {id(a) for a in saved_arrays(entries).arrays(0)[::3] if a.size == x.numel()}
-    assert len(held) < 10
-    del results
-    gc.collect()
-    f(x).backward()
-    x.grad = None
+    held = [t.grad for t in ts]
+    for _ in range(3):
+        f(*ts).backward()
+    assert all(grad is t.grad for grad, t in zip(held, ts, strict=True))
+    return _grads(ts)
+
+
+def _second_order(f: Any) -> list[Any]:
+    ts = _leaves()
+    gradients = tape.autograd.grad(f(*ts), ts, create_graph=True)
+    sum((g * g).sum() for g in gradients).backward()
+    a, b = ts
+    hessian = tape.func.hessian(lambda x: f(x, b.detach()))(a.detach())
+    return [*_arrays(gradients), *_grads(ts), np.array(hessian)]
+
+
+def _hooked(f: Any) -> list[Any]:
+    ts = _leaves()
+    ts[0].register_hook(lambda g: g * 2)
+    loss = f(*ts)
+    loss.register_hook(lambda g: g * 3)
+    loss.backward()
+    others = _leaves()
+    loss = f(*others)
+    loss.retain_grad()
+    (loss * 4.0).backward()
+    return [*_grads(ts), *_grads(others), np.array(loss.grad)]
+
+
+def _changed_in_place(f: Any) -> list[Any]:
+    found = []
+    for create in (False, True):
+        ts = _leaves()
+        loss = f(*ts)
+        with tape.no_grad():
+            ts[0].mul_(10.0)
+            ts[1][0] = 7.0
+        found += _arrays(tape.autograd.grad(loss, ts, create_graph=create))
+    ts = _leaves()
+    loss = f(*ts)
+    ts[0].data = tape.tensor([7.0, 8.0, 9.0])
+    loss.backward()
+    f(*ts).backward()
+    return [*found, *_grads(ts)]
+
+
+def _changed_by_numpy(f: Any) -> list[Any]:
+    values = [np.array(v) for v in VALUES]
+    ts = [tape.from_numpy(x).requires_grad_() for x in values]
+    loss = f(*ts)
+    values[0] *= 5
+    gradients = tape.autograd.grad(loss, ts, create_graph=True)
+    return [*_arrays(gradients), *_arrays(tape.autograd.grad(gradients[0].sum(), ts))]
+
+
+def _some_wanted(f: Any) -> list[Any]:
+    ts = _leaves()
+    ts[1].requires_grad_(False)
+    f(*ts).backward()
+    others = _leaves()
+    f(*others).backward(inputs=[others[1]])
+    last = _leaves()
+    loss = f(*last)
+    (g,) = tape.autograd.grad(loss, last[1], retain_graph=True)
+    return [*_grads(ts), *_grads(others), np.array(g), np.array(tape.autograd.grad(loss, last[0])[0])]
+
+
+def _of_computed(f: Any) -> list[Any]:
+    ts = _leaves()
+    f(ts[0] * 2.0, ts[1].sin()).backward()
+    x = tape.tensor(np.linspace(0.1, 1, 6).reshape(2, 3), requires_grad=True)
+    f(x[0], x[1]).backward()
+    y = tape.tensor(np.linspace(0.1, 1, 6).reshape(3, 2), requires_grad=True)
+    f(y[:, 0], y[:, 1]).backward()
+    z = tape.tensor(np.linspace(0.1, 1, 3), requires_grad=True)
+    f(z, z).backward()
+    return [*_grads(ts), *_grads([x, y, z])]
+
+
+def _among_operations(f: Any) -> list[Any]:
+    ts = _leaves()
+    (f(*ts) + 0.1 * (ts[0] ** 2).sum() + f(ts[1], ts[0])).backward()
+    return _grads(ts)
+
+
+def _never_pulled_back(f: Any) -> list[Any]:
+    for _ in range(30):
+        f(*_leaves())
+    ts = _leaves()
+    sum([f(*ts) for _ in range(12)]).backward()
+    with tape.no_grad():
+        assert not f(*ts).requires_grad
+    return _grads(ts)
+
+
+def _transformed(f: Any) -> list[Any]:
+    a, b = (t.detach() for t in _leaves())
+    pushed = tape.func.jvp(f, (a, b), (b, a))[1]
+    first, backward = (transform(f, argnums=(0, 1))(a, b) for transform in (tape.func.grad, tape.func.jacrev))
+    return _arrays([*first, *backward, pushed])
+
+
+PROGRAMS = [
+    _retained, _freed, _scaled, _accumulated, _second_order, _hooked, _changed_in_place, _changed_by_numpy,
+    _some_wanted, _of_computed, _among_operations, _never_pulled_back, _transformed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_done_with_the_result(program: Callable[[Any], list[Any]], mode: str) -> None:
+    """It is as with the function itself."""
+    for one, other in zip(program(_warm(tape.compile(_loss, mode=mode))), program(_loss), strict=True):
+        if other is None:
+            assert one is None
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda x, y: tape.where(x > 0, x, 0.0).sum() * y, ([1.0, -2.0], 3.0)),
+        (lambda x, y: (x * y).sum().reshape(1), ([1.0, -2.0], [0.5, 0.25])),
+        (lambda x, y: (x @ x.T).sum() + y.sum(), (np.eye(3) * 2 + 0.5, np.ones((2, 0)))),
+        (lambda x, _: x.sum(), ([1.0, 2.0], [3.0])),
+        (lambda x, y: x * y, (2.0, -0.0)),
+    ],
+)
+def test_kinds_of_operands(function: Any, values: Any, mode: str) -> None:
+    """Numbers, empty tensors, what the result does not depend on; what nothing reaches lets infinite slopes be."""
+    for dtype in (np.float64, np.float32):
+        f = tape.compile(function, mode=mode)
+        for k in range(10):
+            found = []
+            for run in (f, function):
+                ts = [tape.tensor(np.array(v, dtype) * (1 + k), requires_grad=True) for v in values]
+                run(*[t.clamp(min=0.0).sqrt() if k == 9 else t for t in ts]).backward()
+                found.append(_grads(ts))
+            for one, other in zip(*found, strict=True):
+                assert (one is None) == (other is None)
+                if other is not None:
+                    assert one.dtype == other.dtype
+                    np.testing.assert_allclose(one, other, rtol=1e-12 if dtype == np.float64 else 1e-5)
+
+
+def test_native_code_makes_the_call_and_hands_over_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python runs in the call, but for what is outside; nor in the sweep of what the result is part of."""
+    if not NATIVE:
+        pytest.skip("native code reads no objects here")
+    weights, ran = np.array([0.5, 2.0, 4.0]), list[Any]()
+    f = tape.compile(lambda a, b: (a * b * weights).sum())
+    _warm(f)
+    monkeypatch.setattr(PausedSweep, "call", lambda *args: ran.append(args))
+    f(*_leaves()).backward()
+    taken = f._direct[0].words[CallPlan.taken]
+    ts = _leaves()
+    loss = f(*ts)
+    assert f._direct[0].words[CallPlan.taken] == taken + 1
+    (loss * 2.0).backward()
+    assert ran == []
+    for t, other in zip(ts, VALUES[::-1], strict=True):
+        np.testing.assert_allclose(np.array(t.grad), 2 * weights * other)
+    weights[:] = 1.0
+    loss = f(*_leaves())
+    assert loss.item() == pytest.approx(np.dot(*VALUES))
+
+
+def test_an_array_from_outside_that_changes_before_the_gradients_are_differentiated() -> None:
+    """The program reads what the array held at the call."""
+    scale = np.array([1.0, 2.0, 3.0])
+    fixed = tape.tensor([1.0, 2.0, 3.0])
+    f = _warm(tape.compile(lambda a, b: (a * a * b * scale * fixed).sum(), mode="max"))
+    for _ in range(3):
+        a, b = _leaves()
+        held, once = scale * fixed.numpy(), f(a, b)
+        scale += 1.0
+        fixed.mul_(2.0)
+        (g,) = tape.autograd.grad(once, a, create_graph=True)
+        np.testing.assert_allclose(np.array(g.detach()), 2 * np.array(VALUES[0]) * VALUES[1] * held)
+        g.sum().backward()
+        np.testing.assert_allclose(np.array(a.grad), 2 * np.array(VALUES[1]) * held)
+
+
+def test_memory_does_not_grow() -> None:
+    """Of calls whose results are kept without a backward, gradients do not pile up."""
+    x = tape.tensor(np.ones(1 << 16), requires_grad=True)
+    f = _warm(tape.compile(lambda x: (x * x).sum(), mode="max"), make=lambda: [x])
+    results = [f(x) for _ in range(100)]
+    saved = saved_arrays(modes.own_tape().entries).arrays(0)[::3]
+    assert len({id(a) for a in saved if a.size == x.numel()}) < 10
+    assert len({y.item() for y in results}) == 1
 
 
 def test_threads() -> None:
