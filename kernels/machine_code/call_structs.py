@@ -102,7 +102,10 @@ class CallPlan(Struct):
 
 
 class TensorCall(Struct):
-    """A call on tensors, an instruction of the tape; behind the fields a :class:`TensorOperand` each."""
+    """A call on tensors, an instruction of the tape; behind the fields a :class:`TensorOperand` each.
+
+    Where it has several results, there is one more for each of them, a :class:`TensorResult`.
+    """
 
     function: int  # what makes it
     busy: int  # whether it is being made
@@ -119,6 +122,17 @@ class TensorCall(Struct):
     large: int  # bytes of the largest value or gradient, if large
     saved: int  # how many objects it saves behind all else
     objects: int  # these, and whether each cannot change
+    results: int  # tensors that it gives
+    several: int  # a :class:`TensorResult` each; 0 of one that is returned alone
+    room: int  # the words of all instructions
+
+
+class TensorResult(Struct):
+    """One of several results."""
+
+    block: FormBlock  # of the form of its instruction
+    code: int  # the number of that
+    source: int  # what the instruction saves
 
 
 class TensorOperand(Struct):

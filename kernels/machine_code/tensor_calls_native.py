@@ -6,7 +6,7 @@ from kernels.calls.computing_native import is_exposed
 from kernels.calls.keys_native import tape_in_force
 from kernels.language.llvm_values import Word
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import DirectCall, TensorCall, TensorOperand
+from kernels.machine_code.call_structs import DirectCall, TensorCall, TensorOperand, TensorResult
 from kernels.machine_code.direct_calls_native import array_place, dropped, first_result, ran, result, results_made
 from kernels.native import structs
 from kernels.native.c_api import (
@@ -18,20 +18,22 @@ from kernels.native.c_api import (
     PyErr_Clear,
     PyEval_RestoreThread,
     PyEval_SaveThread,
+    PyTuple_New,
+    PyTuple_SetItem,
     TensorObject,
     on_stack,
     tape_registry,
 )
 from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of, new_tensor, owned
-from kernels.native.structs import ExchangedValue, ExchangeHead, KeptCalls, RegistryTable, TapeHeader
-from kernels.native.tape_native import commit, keep, reserve
+from kernels.native.structs import ExchangedValue, ExchangeHead, FormBlock, KeptCalls, RegistryTable, TapeHeader
+from kernels.native.tape_native import commit, keep, let_go, reserve
 from kernels.programs.replay_native import entered, run
 from kernels.programs.replay_native import result as copied_result
 
 CONTROL = True
 
-objects_held, results_held = on_stack(call_structs.MOST_OPERANDS + 1), on_stack(call_structs.MOST_OPERANDS + 1)
+objects_held, results_held, new_held = [on_stack(call_structs.MOST_OPERANDS + 1) for _ in range(3)]
 
 
 def operand_of(call: TensorCall, values, k):
@@ -164,7 +166,7 @@ def write(t: TapeHeader, call: TensorCall, values, held, out, kept):
 
 def has_room(t: TapeHeader, call: TensorCall):
     """Whether the tape has room for the call, and no dead large values that are to be collected."""
-    large, count = call.large, call.block.entries
+    large, count = call.large, call.room
     if large != 0 and t.grown + large > max(structs.LARGEST_GROWTH, 100 * t.size):
         return False
     return t.size + count <= t.room and reserve(t, count) != 0
@@ -179,23 +181,45 @@ def can_keep(registry: RegistryTable, call: TensorCall):
     return safe
 
 
-def give(t: TapeHeader, call: TensorCall, values, held, out, x: TensorObject, kept):
-    """Record the call, whose program has run, and give the result to a tensor; OTHERS where there is no room."""
-    if not has_room(t, call):
-        return call_structs.OTHERS
-    x.value = owned(load_i8(out))
-    x.form = owned(call.block.form)
-    x.slot = write(t, call, values, held, out, kept)
+def give(call: TensorCall, x: TensorObject, value, block: FormBlock, slot):
+    """Give a new tensor its value, and the slot of its instruction."""
+    x.value = owned(value)
+    x.form = owned(block.form)
+    x.slot = slot
     if call.large != 0:
         x.bytes = call.large
-        t.grown += call.large
+
+
+def give_each(t: TapeHeader, call: TensorCall, slot, out, tensors):
+    """Record, behind a call with several results, each of them."""
+    for k in range(call.results):
+        of, at = TensorResult(call.several + 8 * TensorResult.SIZE * k), t.words + 8 * t.size
+        block = of.block
+        store_i8(at + 8, slot)
+        store_i8(at + 16, owned(of.source))
+        store_i8(at + 24, of.code)
+        Py_IncRef(block.form)
+        give(call, word(tensors, k), word(out, k), block, commit(t, block.entries))
+    let_go(t.registry, slot)
+
+
+def recorded(t: TapeHeader, call: TensorCall, values, held, out, tensors, kept):
+    """Record the call, whose program has run, and give the results to tensors; OTHERS where there is no room."""
+    if not has_room(t, call):
+        return call_structs.OTHERS
+    slot = write(t, call, values, held, out, kept)
+    t.grown += call.large
+    if call.several != 0:
+        give_each(t, call, slot, out, tensors)
+    else:
+        give(call, load_i8(tensors), load_i8(out), call.block, slot)
     if kept != 0:
         KeptCalls(call.calls).count += 1
-    return x
+    return 1
 
 
-def answered(t: TapeHeader, call: TensorCall, values, x, kept):
-    """Run the program on tensors; return the one with the result, or what :func:`on_tensors` answers else."""
+def answered(t: TapeHeader, call: TensorCall, values, tensors, kept):
+    """Run the program on tensors; return 1, or what :func:`on_tensors` answers else."""
     registry, held, out = t.registry, objects_held(), results_held()
     count, made = hold_values(registry, call, values, held), call_structs.OTHERS
     if count == call.operands:
@@ -204,30 +228,54 @@ def answered(t: TapeHeader, call: TensorCall, values, x, kept):
             size = by_rows(call.rows, held, count + 1, out)
         else:
             size = by_code(registry, call.kept if kept != 0 else call.forward, held, count, out)
-        made = give(t, call, values, held, out, x, kept) if size > 0 else size
+        made = recorded(t, call, values, held, out, tensors, kept) if size > 0 else size
         let_go_of(out, max(size, 0))
     let_go_of(held, count)
     return made
 
 
+def returned(call: TensorCall, tensors):
+    """Return the tensor, or a tuple of all, whose references it takes over; 0 with an exception."""
+    if call.several == 0:
+        return load_i8(tensors)
+    count = call.results
+    made = PyTuple_New(count)
+    for k in range(count):
+        if made != 0:
+            PyTuple_SetItem(made, k, word(tensors, k))
+        else:
+            Py_DecRef(word(tensors, k))
+    return made
+
+
+def can_run(call: TensorCall, kept):
+    """Whether there is what runs the program."""
+    return kept != 0 or call.forward != 0
+
+
 def on_tensors(address: Word, values: Word, count: Word, unused: Word) -> Word:
     """Return the result of a call on tensors; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there is none."""
-    call, registry = TensorCall(address), tape_registry()
+    call, registry, tensors, size = TensorCall(address), tape_registry(), new_held(), 0
     t = TapeHeader(tape_in_force(registry))
     if t <= 0 or t & 1 != 0 or count != call.given:
         return call_structs.OTHERS
-    runs = call.kept != 0 or call.rows != 0
-    kept = 1 if runs and KeptCalls(call.calls).count < KeptCalls(call.calls).most else 0
-    if (kept == 0 and call.forward == 0) or not has_room(t, call) or not can_keep(registry, call):
+    keeps = call.kept != 0 or call.rows != 0
+    kept = 1 if keeps and KeptCalls(call.calls).count < KeptCalls(call.calls).most else 0
+    if not can_run(call, kept) or not has_room(t, call) or not can_keep(registry, call):
         return call_structs.OTHERS
-    x = new_tensor(registry)  # which may run any Python code: nothing was read before
-    if x == 0:
-        return 0
+    while size < call.results:  # this may run any Python code: nothing was read before
+        x = new_tensor(registry)
+        if x == 0:
+            let_go_of(tensors, size)
+            return 0
+        store_i8(tensors + 8 * size, x)
+        size += 1
     made = call_structs.BUSY
     if call.busy == 0 and tape_in_force(registry) == t:
         call.busy = 1
-        made = answered(t, call, values, x, kept)
+        made = answered(t, call, values, tensors, kept)
         call.busy = 0
-    if made <= 0:
-        Py_DecRef(x)
+    if made > 0:
+        return returned(call, tensors)
+    let_go_of(tensors, size)
     return made

@@ -94,6 +94,8 @@ class Machine:
     ``marks``: -0.0 marks, in gradients, what nothing reached.
     """
 
+    call = 1e-6  # seconds that a call takes beside what is computed, about
+
     def __init__(self, plan: ProgramPlan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
         self.native = jit.load_module("programs.replay_native").run.entry_point
@@ -430,4 +432,4 @@ def calls_in(seconds: float, machine: Machine) -> int:
     times = 1 if machine.shared is None else _ITERATIONS
     rows = times * len(machine.rows.words)
     elements = times * machine.rows.work
-    return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + machine.call))

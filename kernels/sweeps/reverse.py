@@ -199,7 +199,8 @@ class PausedSweep(ArraySweep):
                 header[SweepHeader.resume] = _ACTED
                 return
         gradient = self._memory(self.space.flat[bucket + 1], form.spec) if flags & structs.TOUCHED else None
-        if form.kind == structs.PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == structs.REPLAYED:
+        role = form.block[FormBlock.SIZE + InputBlock.kernel] if form.kind == structs.PYTHON else 0
+        if role in (structs.REPLAYED, structs.RERUN):
             self._gather(instruction)
         self.call(instruction, gradient)
         header[SweepHeader.resume] = _RAN
@@ -210,7 +211,8 @@ class PausedSweep(ArraySweep):
         if len(call.specs) == 1:
             return
         cotangents = self.stash.setdefault(instruction.slot, {})
-        for k, (slot, spec) in enumerate(zip(call.outputs, call.specs, strict=True)):
+        for k, spec in enumerate(call.specs):
+            slot = call.output(instruction.slot, k)
             bucket = space.arrived(space.address, slot) if slot is not None else 0
             if bucket:
                 address = space.flat[(bucket - space.words[SweepHeader.buckets]) // 8 + 1]

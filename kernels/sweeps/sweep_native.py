@@ -26,6 +26,7 @@ from kernels.native.structs import (
     PYTHON,
     RELEVANT,
     REQUESTED,
+    RERUN,
     RESULT,
     SINGLE,
     TOUCHED,
@@ -47,6 +48,7 @@ from kernels.programs.replay_back_native import (
     gradient_buffer,
     hand_back,
     own_copy,
+    rerun,
     role,
     run_back,
     settle_view,
@@ -313,7 +315,9 @@ def without_python(h: SweepHeader, last, block, bucket: Bucket):
         return OK
     if what == GRADED:
         return hand_back(h, last, block, bucket) if h.batch == 1 else PAUSE
-    return run_back(h, last, block) if h.batch == 1 else PAUSE
+    if h.batch != 1:
+        return PAUSE
+    return rerun(h, last, block) if what == RERUN else run_back(h, last, block)
 
 
 def step(h: SweepHeader, last, block: FormBlock, bucket: Bucket):

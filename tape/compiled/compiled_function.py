@@ -19,7 +19,6 @@ from kernels.foundation.tables import Lock
 from kernels.machine_code.call_structs import FLAT, SINGLE
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
 from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once, reason_of
-from kernels.programs.machine import Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import unrolled
 from tape.compiled import native_calls
@@ -36,7 +35,7 @@ from tape.compiled.call_key import (
     shared_input,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
-from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
+from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, TensorPlan, named, plan_of
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
@@ -222,10 +221,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             if direct[0].tensors is not None:
                 direct[0].tensors.meet(values)
             return
-        runner, back = program.run_by(reverse=self._runs_back)
-        machine = runner._first.get(back)
-        rows = program.tensors and isinstance(machine, Machine)
-        if not rows and (type(machine) is not CompiledMachine or machine.words is None):
+        machine = program._first.get(self._runs_back)
+        if not TensorPlan.is_ready(program) if program.tensors else getattr(machine, "words", None) is None:
             return
         if state.planned.get(program, 0) >= MOST_TIMES:
             return

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.specs import SCALAR
+from kernels.foundation.specs import SCALAR, is_dense
 from kernels.kinds.routine import Guard, LoopMark
 from kernels.language import jit
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan, TensorCall, TensorOperand
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
 from kernels.native.memory import row, where
-from kernels.native.structs import LARGE
+from kernels.native.structs import LARGE, MOST_RESULTS, FormBlock, PullbackCode, PulledOperand, PulledResult
 from kernels.programs.machine import GuardMissed, Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
@@ -32,13 +32,13 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
 from tape.programs.program import Program, read_programs
-from tape.programs.replaying import SAVED, CallForm, ReplayCall
+from tape.programs.replaying import SAVED, ReplayCall
 from tape.programs.saving import MAGIC, read_content, write_programs
 from tape.recording import to_python
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
 from tape.tensors.pytrees import LEAF, Signature, Structure
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Array, Tensor
 from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
@@ -122,25 +122,34 @@ class StructureSteps:
 
 
 class TensorPlan:
-    """How native code calls a program of one result on tensors, with all that its words refer to."""
+    """How native code calls a program on tensors, with all that its words refer to."""
 
-    def __init__(self, program: CompiledProgram, values: Sequence[Any], form: CallForm) -> None:
+    def __init__(self, program: CompiledProgram, values: Sequence[Any]) -> None:
         self.program, self.pulling, held, count = program, program.pulling, program.held(), len(values)
-        self._machines = dict[bool, Any]()
-        objects = [*held, form.table]
+        pulling, self._machines = self.pulling, dict[bool, Any]()
+        call_form = pulling.call_form(values, kept=False)
+        form, table = call_form.form, pulling.kept_calls
+        if pulling.one is None:
+            form, table = pulling.code_form(values), self._pullback(values)
+        objects = [*held, table]
         safe = [now is not array for now, array in zip(held, program.live, strict=True)]
         self._objects = np.array([*map(id, objects), *safe, True], np.int64)
-        self._kept = objects, form, ReplayCall(program, [SAVED] * count, form.needs)
-        self._one, largest = np.array(self.pulling.one), max(x.spec.bytes for x in values)
+        outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
+        results = [n for f, source in outputs for n in (where(f.block), f.code, id(source))]
+        self._results, self._one = np.array(results or [0], np.int64), np.array(pulling.one)
+        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * count, call_form.needs)
+        largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
         head = row(
             TensorCall, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, given=count,
-            operands=count, block=where(form.form.block), code=form.form.code, context=id(self._kept[-1]),
-            calls=where(self.pulling.kept_calls), large=largest if largest >= LARGE else 0, saved=len(objects),
-            objects=where(self._objects), one=id(self.pulling.one),
+            operands=count, block=where(form.block), code=form.code, context=id(self._kept[-1]),
+            calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
+            saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
+            several=where(self._results) if outputs else 0,
+            room=int(form.block[FormBlock.entries] + sum(f.block[FormBlock.entries] for f, _ in outputs)),
         )  # fmt: skip
-        for x, reached in zip(values, form.reached, strict=True):
-            gradient = -1 if reached is None else 1 + reached
-            head += row(TensorOperand, wanted=x._slot is not None, gradient=gradient)
+        for k, x in enumerate(values):
+            reached = call_form.reached[k] if call_form.reached else None
+            head += row(TensorOperand, wanted=x._slot is not None, gradient=-1 if reached is None else 1 + reached)
         self._forms = [[x._form, x._form] for x in values]
         self.words = np.array(head, np.int64)
         self.meet(values)
@@ -148,13 +157,48 @@ class TensorPlan:
     @classmethod
     def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
         """Return the plan for these values; None where Python makes such calls."""
-        pulling = program.pulling
-        tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) for x in values)
-        if not tensors or len(values) > call_structs.MOST_OPERANDS or pulling.one is None or not pulling.direct:
+        pulling, most = program.pulling, call_structs.MOST_OPERANDS
+        tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) and x.spec.in_order for x in values)
+        shaped = program._single if len(pulling.specs) == 1 else program._tuple
+        if not (tensors and shaped and pulling.direct) or max(len(values), len(pulling.specs)) > most:
             return None
-        form = pulling.call_form(values, kept=True)
-        fits = form.runs_natively and all(x is not None for x in program.held())
-        return cls(program, values, form) if fits else None
+        if pulling.one is None:
+            in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in values)
+            fits = in_order and len(pulling.specs) <= MOST_RESULTS
+        else:
+            fits = pulling.call_form(values, kept=False).runs_natively
+        return cls(program, values) if fits and all(x is not None for x in program.held()) else None
+
+    @staticmethod
+    def is_ready(program: CompiledProgram) -> bool:
+        """Whether there is what a plan needs: of a program of several results the machine code of both ways."""
+        pulling = program.pulling
+        machine, forward = pulling.program._first.get(True), program._first.get(False)
+        both = (machine,) if pulling.one is not None else (machine, forward)
+        rows = pulling.one is not None and isinstance(machine, Machine)
+        return rows or all(isinstance(x, CompiledMachine) and x.words is not None for x in both)
+
+    def _pullback(self, values: Sequence[Any]) -> Array:
+        """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
+        pulling, machine = self.pulling, self.pulling.program._first[True].formed(ReturnForm(call_structs.FLAT))
+        code, count = machine.code, len(values)
+        nothing = [np.full(s.shape, -0.0, s.dtype) for s in pulling.specs]
+        scratch = [np.empty(s.shape, s.dtype) for s in (*code.outputs, *code.gradients)]
+        first = len(code.arguments) + len(code.constants)
+        machine.places[first : first + len(scratch)] = list(map(where, scratch))
+        words = row(
+            PullbackCode, run=code.address, table=where(machine.places), busy=where(machine._busy), arguments=count,
+            work=code.elements, results=len(nothing),
+        )  # fmt: skip
+        for k, x in enumerate(nothing):
+            slot = 1 + k if len(nothing) > 1 else 0
+            words += row(PulledResult, slot=slot, place=where(x), count=x.size, item=x.itemsize)
+        gradients = dict(zip(pulling.graded, scratch[len(code.outputs) :], strict=True))
+        for i in range(count):
+            reaches, g = sum(1 << k for k, reached in enumerate(pulling.reached) if i in reached), gradients.get(i)
+            words += row(PulledOperand, place=where(g), count=g.size, reaches=reaches) if g is not None else [0, 0, 0]
+        self._code = machine, nothing, scratch
+        return np.array(words, np.int64)
 
     def meet(self, values: Sequence[Any]) -> None:
         """Take tensors of these forms, too, and run what there is by now."""
@@ -164,7 +208,7 @@ class TensorPlan:
             self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
         both = self.pulling.program._first.get(True), self.program._first.get(False)
         for reverse, machine, field in zip((True, False), both, (TensorCall.kept, TensorCall.forward), strict=True):
-            if type(self._machines.get(reverse)) is type(machine):
+            if type(self._machines.get(reverse)) is type(machine) or (reverse and self.pulling.one is None):
                 continue
             if isinstance(machine, CompiledMachine) and machine.words is not None:
                 self._machines[reverse] = own = machine.formed(ReturnForm(call_structs.FLAT))

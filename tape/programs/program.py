@@ -152,6 +152,7 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     )
 
 
+_CALL_ON_TENSORS = 12e-6  # seconds that Python takes for a call of several results, and for its way back, about
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
     "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
@@ -316,8 +317,21 @@ class Program(Seen):
         if kept is None:
             results = self._whole(values, reverse=False)
             return None if results is None else recorded(self, arguments, results, values)
+        self._approach_code()
         results = kept.forward(values)
         return None if results is None else recorded(self, arguments, results[:-1], values, results[-1], known)
+
+    def _approach_code(self) -> None:
+        """Count a call, and its pullback, that a machine which keeps memory runs, towards machine code of both."""
+        for program, reverse in ((self, False), (self.pulling.program, True)):
+            if reverse not in program._first:
+                machine = program._machine(reverse=reverse)
+                program._machines[reverse].append(machine)
+                if reverse in program._due and isinstance(machine, Machine):
+                    machine.call = _CALL_ON_TENSORS
+                    program._due[reverse] = calls_until_compiled(machine)
+            if reverse in program._due:
+                program._count(reverse=reverse)
 
     @contextmanager
     def _run(self, arguments: Sequence[Any], *, reverse: bool) -> Iterator[AnyMachine]:

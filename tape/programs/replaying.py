@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import Callback, Custom, Unsettled
-from kernels.native.structs import GRADED, LARGE, REPLAYED, RESULT, FormBlock, InputBlock, KeptCalls
+from kernels.native.structs import GRADED, LARGE, REPLAYED, RERUN, RESULT, TAPE_BITS, FormBlock, InputBlock, KeptCalls
 from kernels.programs.machine import KeptReplay, kept_replay
 from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
@@ -27,7 +28,7 @@ from tape.func import jvp
 from tape.operations import writes
 from tape.recording import record, views
 from tape.recording.views import clone
-from tape.tensors import grad_modes, modes
+from tape.tensors import grad_modes, modes, tapes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, new, scalar_or_array
 from tape.transforms.batched_run import ProgramRun
@@ -257,6 +258,14 @@ class ProgramPullback:
         needs = [False, *[s is not None and s is not _NO_TENSOR for s in specs]]
         return CallForm(form, table, needs, tensors, saved, reached)
 
+    def code_form(self, arguments: Sequence[Tensor]) -> Form:
+        """Return the form of a call on tensors of which machine code runs the pullback."""
+        specs = tuple([None if x._slot is None else x._form.spec for x in arguments])
+        spec = self.specs[0] if len(self.specs) == 1 else None
+        form = reference_tape.function(NAME, specs, spec, len(arguments) + self._live + 1)
+        form.block[FormBlock.SIZE + InputBlock.kernel] = RERUN
+        return form
+
     @cached_property
     def reached(self) -> list[frozenset[int]]:
         """For each result with a gradient, the numbers of the arguments that it depends on."""
@@ -419,7 +428,7 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
 class ReplayCall(CustomCall):
     """What the tape saves of a replay: the program and its arguments; results are computed anew.
 
-    ``memory`` is what the replay left. Calls without that, on tensors alone and with one result, may share one.
+    ``memory`` is what the replay left. Calls on tensors that native code makes share one.
     """
 
     cls = Replay
@@ -457,9 +466,22 @@ class ReplayCall(CustomCall):
 
     def own_hooks(self, instruction: Instruction) -> Hooks:
         """Return the hooks of the call's node; from now on Python runs its pullback."""
+        if instruction.saved[0] is not self:
+            return instruction.saved[0].own_hooks(instruction)  # type: ignore[no-any-return]
         if self.memory is not None:
             self.memory[-1] = 1
+        elif not self.outputs:  # the others that share it have no hooks
+            own, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
+            own.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
+            replace = tapes.living[instruction.slot >> TAPE_BITS].entries.replace
+            replace(last - len(saved), last, saved[0], own, instruction.form.code)
+            replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
+            return CustomCall.own_hooks(own, instruction)
         return super().own_hooks(instruction)
+
+    def output(self, slot: int, place: int) -> Any:
+        """Return the slot of one of several results: they follow one another where native code has made the call."""
+        return self.outputs[place] if self.outputs else slot + 1 + place
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
         """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on.
