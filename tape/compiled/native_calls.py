@@ -214,6 +214,7 @@ class TensorPlan:
                 self._machines[reverse] = own = machine.formed(ReturnForm(call_structs.FLAT))
                 if reverse:
                     own.places[len(values)] = where(self._one)
+                assert own.words is not None
                 self.words[field], self.words[TensorCall.rows] = where(own.words), 0
             elif reverse and isinstance(machine, Machine) and machine.is_one_run:
                 self._machines[reverse] = rows = machine.copy()
@@ -226,7 +227,8 @@ class TensorPlan:
 
     def most(self) -> int:
         """Return how many calls it may make, until Python is to see whether there is machine code by now."""
-        return self.pulling.program._due.get(True, sys.maxsize) - 1
+        due: dict[bool, int] = self.pulling.program._due
+        return due.get(True, sys.maxsize) - 1
 
     def count(self, taken: int) -> None:
         """Count calls that it has made."""

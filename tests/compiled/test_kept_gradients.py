@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -326,3 +327,148 @@ def test_errors_are_the_functions() -> None:
         else:
             with pytest.raises(np.linalg.LinAlgError):
                 g(x)
+
+
+# Several results, or one of several elements: machine code runs the pullback, on what the call has saved.
+
+
+def _step(x: Any, v: Any, m: Any) -> Any:
+    pull = (x * x).sum() * m
+    v = v - 0.1 * x * pull
+    return x + 0.1 * v, v, pull
+
+
+def _start(dtype: Any = np.float64) -> list[Any]:
+    values = [0.3, -0.5, 0.7], [0.1, 0.2, -0.4], 1.5
+    return [tape.tensor(np.array(v, dtype), requires_grad=True) for v in values]
+
+
+def _by_code(function: Any, dtype: Any = np.float64) -> Any:
+    """Return a function, compiled, as native code calls it."""
+    f = tape.compile(function, mode="max")
+    for _ in range(12):
+        x, v, m = _start(dtype)
+        for _ in range(2):
+            x, v, _ = f(x, v, m)
+    return f
+
+
+LOSSES = {
+    "all": lambda r: (r[0] * r[1]).sum() * r[2],
+    "first": lambda r: (r[0] * r[0]).sum(),
+    "number": lambda r: r[2] * 2.0,
+    "view": lambda r: r[0][1:].sum() + r[1][0],
+    "twice": lambda r: (r[0] * r[0]).sum() + r[0].sum(),
+    "constant": lambda r: r[0].sum() + r[1].mean() + r[2],
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_through_two_steps(loss: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results used or some, in a second backward, and no Python in the sweep."""
+    f, ran = _by_code(_step, dtype), list[Any]()
+    call = PausedSweep.call
+    monkeypatch.setattr(PausedSweep, "call", lambda *args: [ran.append(args), call(*args)])
+
+    def through(step: Any) -> list[Any]:
+        x, v, m = leaves = _start(dtype)
+        for _ in range(2):
+            x, v, p = step(x, v, m)
+        y = LOSSES[loss]((x, v, p))
+        y.backward(retain_graph=True)
+        first = _grads(leaves)
+        y.backward()
+        return [*first, *_grads(leaves)]
+
+    for a, b in zip(through(f), through(_step), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12 if dtype == np.float64 else 2e-5)
+    assert ran == [] or dtype == np.float32 or not NATIVE
+
+
+def _hooked_node(f: Any) -> list[Any]:
+    seen: list[Any] = []
+    for node in (False, True):
+        x, v, m = leaves = _start()
+        x, v, p = f(x, v, m)
+        x.register_hook(lambda g: g * 2.0)
+        v.register_hook(lambda g, seen=seen: seen.append(np.array(g)))
+        v.retain_grad()
+        if node:
+            for _ in range(2):
+                x.grad_fn.register_prehook(lambda grads: tuple(None if g is None else g * 1.0 for g in grads))
+        x, w, p = f(x, v, m)
+        ((x * w).sum() * p).backward()
+        seen += [*_grads(leaves), np.array(v.grad)]
+    return seen
+
+
+def _written_between(f: Any) -> list[Any]:
+    x, v, m = leaves = _start()
+    y = x * 1.0
+    p, q, r = f(y, v, m)
+    y.mul_(3.0)
+    p.mul_(2.0)
+    p[0] = q[0] * 2.0
+    with tape.no_grad():
+        v[1] = 5.0
+    (p.sum() + (q * q).sum() + y.sum() + r).backward()
+    return _grads(leaves)
+
+
+def _derived_again(f: Any) -> list[Any]:
+    x, v, m = leaves = _start()
+    x, v, p = f(*f(x, v, m)[:2], m)
+    first = tape.autograd.grad((x * v).sum() * p, leaves, create_graph=True)
+    second = tape.autograd.grad(sum((g * g).sum() for g in first), leaves)
+    x, v, m = (t.detach() for t in _start())
+    jacobians = tape.func.jacrev(lambda x, v: f(x, v, m)[0], argnums=(0, 1))(x, v)
+    return _arrays([*first, *second, *jacobians])
+
+
+def _dropped(f: Any) -> list[Any]:
+    x, v, m = leaves = _start()
+    for _ in range(5):
+        x, v, _ = f(x, v, m)
+        f(x, v, m)
+    modes.own_tape().collect()
+    gc.collect()
+    x.sum().backward()
+    return _grads(leaves)
+
+
+def _partly_wanted(f: Any) -> list[Any]:
+    x, v, m = _start()
+    for t in (v, m):
+        t.requires_grad_(False)
+    y = f(x, v, m)[0]
+    y.backward(tape.tensor([1.0, -0.0, 2.0]))
+    base = tape.tensor(np.linspace(0.1, 1, 6).reshape(2, 3), requires_grad=True)
+    a, b, _ = f(base[0], base[1], m)
+    (a * b).sum().backward()
+    z = tape.tensor([0.0, 0.25, 1.0], requires_grad=True)
+    f(z.sqrt(), v, m)[0][1:].sum().backward()
+    return [*_grads([x, v, m, base]), np.array(z.grad)[1:]]
+
+
+@pytest.mark.parametrize("program", [_hooked_node, _written_between, _derived_again, _dropped, _partly_wanted])
+def test_several_results(program: Any) -> None:
+    """As with the function itself: hooks, writes, second derivatives, results that nobody wants."""
+    f = _by_code(_step)
+    for _ in range(2):
+        for one, other in zip(program(f), program(lambda *args: [y * 1.0 for y in _step(*args)]), strict=True):
+            assert (one is None) == (other is None)
+            if other is not None:
+                np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+def test_one_result_of_several_elements(size: int) -> None:
+    """Large or small."""
+    f = tape.compile(lambda x, y: x.exp() * y, mode="max")
+    values = np.linspace(0, 1, size), np.linspace(1, 2, size)
+    for k in range(10):
+        x, y = (tape.tensor(v + k, requires_grad=True) for v in values)
+        (f(x, y) * 2.0).sum().backward()
+        np.testing.assert_allclose(np.array(x.grad), 2 * np.exp(values[0] + k) * (values[1] + k), rtol=1e-12)
+        np.testing.assert_allclose(np.array(y.grad), 2 * np.exp(values[0] + k), rtol=1e-12)
