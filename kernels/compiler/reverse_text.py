@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernels.compiler.adjoint import Adjoint, CertainGradients, KeptValues
 from kernels.compiler.compiled_code import ProgramText, Suite, lines_in
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.scalar_program import literal, walk
-from kernels.compiler.statements import FLOAT32, FLOAT64, ScalarRule
+from kernels.compiler.statements import BLAS, FLOAT32, FLOAT64, ScalarRule
 from kernels.compiler.storage import Element, Storage
 
 # Which nests read elements of one value at several places along their axes: stencils, whose reverse is a gather.
@@ -109,7 +110,10 @@ def _places(constant: int, steps: list[int]) -> tuple[Shift, int]:
 
 
 class FirstGradients:
-    """``blocks`` has, by value, the block whose loads' gradients come first; ``only`` are values with no others."""
+    """``blocks`` has, by value, the block whose loads' gradients come first; ``only`` are values with no others.
+
+    ``stored`` are those whose only gradient is that by a product of matrices, which is stored then, not added.
+    """
 
     def __init__(self, adjoint: Adjoint, storage: Storage) -> None:
         self.adjoint, self.storage = adjoint, storage
@@ -130,6 +134,22 @@ class FirstGradients:
         for value, reads in loads.items():
             if value not in written:
                 self._look(value, reads)
+        self.stored = self._stored({*loads})
+
+    def _stored(self, loaded: set[int]) -> set[int]:
+        root, values, rows = self.adjoint.expansion.root, self.storage.program.values, self.adjoint.expansion.rows
+        calls = [item for _, item in walk(root) if isinstance(item, scalar.CallKernel)]
+        times = Counter(address.value for item in calls for address in item.operands)
+        others = loaded | {value for row in rows for value in (row.phi, row.start, row.update)}
+        found = set[int]()
+        for item in root.items:
+            if isinstance(item, scalar.CallKernel) and item.call.by == BLAS:
+                for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
+                    value, entry = address.value, values[address.value]
+                    alone = times[value] == 1 and value not in others and not entry.written and entry.loop < 0
+                    if wanted and alone and address == scalar.Address(value, 0) and entry.spec.size == size:
+                        found.add(value)
+        return found
 
     def _look(self, value: int, loads: list[tuple[scalar.ScalarBlock, scalar.Load]]) -> None:
         block = loads[-1][0]
@@ -217,6 +237,8 @@ class ReverseText:
         self.at.append(root)
         rows = {row.phi for row in self.adjoint.expansion.rows}
         for value, home in self.storage.buffers.items():
+            if value in self.first.stored:
+                continue
             if home.region.role == "work" and (value in rows or value not in self.first.blocks):
                 element = Element(home.region, 0, (("i", home.region.dtype.itemsize),))
                 self.text.each(home.region.count, element, "=", NOTHING)
@@ -406,7 +428,8 @@ class ReverseText:
         """Print the calls that pull a cotangent back."""
         if self.adjoint.home(item.target.value) in self.adjoint.buffered:
             for kernel in item.call.pullbacks:
-                self.forward.called(item, kernel)
+                stored = item.addresses[kernel.places[0].operand].value in self.first.stored
+                self.forward.called(item, replace(kernel, adds=False) if stored else kernel)
 
     def on_NestLoop(self, item: scalar.NestLoop) -> None:  # noqa: N802
         """Print the reverse of a nest, as a gather if it is a stencil; of a joint one, both passes."""
