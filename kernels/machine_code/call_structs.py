@@ -99,6 +99,7 @@ class CallPlan(Struct):
     seen: Array[int]  # those of the last call
     checks: int  # how many follow
     tensors: TensorCall  # of a call on tensors; else 0
+    rows: ExchangeHead  # of a program that the interpreter runs; the machine only says how results are returned
 
 
 class TensorCall(Struct):

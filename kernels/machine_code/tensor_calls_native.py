@@ -7,7 +7,15 @@ from kernels.calls.keys_native import tape_in_force
 from kernels.language.llvm_values import Word
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import DirectCall, TensorCall, TensorOperand, TensorResult
-from kernels.machine_code.direct_calls_native import array_place, dropped, first_result, ran, result, results_made
+from kernels.machine_code.direct_calls_native import (
+    array_place,
+    came_to,
+    dropped,
+    first_result,
+    ran,
+    result,
+    results_made,
+)
 from kernels.native import structs
 from kernels.native.c_api import (
     STALE,
@@ -16,8 +24,6 @@ from kernels.native.c_api import (
     Py_DecRef,
     Py_IncRef,
     PyErr_Clear,
-    PyEval_RestoreThread,
-    PyEval_SaveThread,
     PyTuple_New,
     PyTuple_SetItem,
     TensorObject,
@@ -28,7 +34,7 @@ from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of, new_tensor, owned
 from kernels.native.structs import ExchangedValue, ExchangeHead, FormBlock, KeptCalls, RegistryTable, TapeHeader
 from kernels.native.tape_native import commit, keep, let_go, reserve
-from kernels.programs.replay_native import entered, run
+from kernels.programs.replay_native import entered
 from kernels.programs.replay_native import result as copied_result
 
 CONTROL = True
@@ -123,13 +129,7 @@ def by_rows(table: ExchangeHead, held, count, out):
     if entered(table, held, count) <= 0:
         PyErr_Clear()
         return call_structs.OTHERS
-    if table.releases != 0:
-        thread = PyEval_SaveThread()
-        came_to = run(table.rows, 0, table.row_count)
-        PyEval_RestoreThread(thread)
-    else:
-        came_to = run(table.rows, 0, table.row_count)
-    if came_to != -1:
+    if came_to(table) != -1:
         return call_structs.OTHERS
     for k in range(table.results):
         made = copied_result(table, table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * (table.arguments + k)))

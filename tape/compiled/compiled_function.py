@@ -35,7 +35,16 @@ from tape.compiled.call_key import (
     shared_input,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
-from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, TensorPlan, named, plan_of
+from tape.compiled.native_calls import (
+    MOST_PLANS,
+    MOST_TIMES,
+    NativePlan,
+    NativeUse,
+    TensorPlan,
+    is_ready,
+    named,
+    plan_of,
+)
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
@@ -218,11 +227,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Have the next calls like this one, which has been replayed, made natively, if possible."""
         direct = self._direct
         if direct and direct[0].program is program and not direct[0].is_stale:
-            if direct[0].tensors is not None:
-                direct[0].tensors.meet(values)
+            if isinstance(direct[0].runs, TensorPlan):
+                direct[0].runs.meet(values)
             return
         machine = program._first.get(self._runs_back)
-        if not TensorPlan.is_ready(program) if program.tensors else getattr(machine, "words", None) is None:
+        if not is_ready(program, machine):
             return
         if state.planned.get(program, 0) >= MOST_TIMES:
             return

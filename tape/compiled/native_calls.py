@@ -21,7 +21,7 @@ from kernels.kinds.routine import Guard, LoopMark
 from kernels.language import jit
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan, TensorCall, TensorOperand
-from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
+from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm, rows_table
 from kernels.native.memory import row, where
 from kernels.native.structs import LARGE, MOST_RESULTS, FormBlock, PullbackCode, PulledOperand, PulledResult
 from kernels.programs.machine import GuardMissed, Machine
@@ -48,6 +48,8 @@ from tape.transforms.value_and_grad import Differentiated, arranged
 
 MOST_PLANS = 4  # plans of a function that native code tries, one after the other
 MOST_TIMES = 8  # how many times a plan is made for one program: its watches may be others than native code can see
+_MANY, _MOST_COPIED = 4, 1 << 20
+"""Replays, behind which it pays to have native code run the interpreter's rows, and bytes of the memory for that."""
 _FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
@@ -169,15 +171,6 @@ class TensorPlan:
             fits = pulling.call_form(values, kept=False).runs_natively
         return cls(program, values) if fits and all(x is not None for x in program.held()) else None
 
-    @staticmethod
-    def is_ready(program: CompiledProgram) -> bool:
-        """Whether there is what a plan needs: of a program of several results the machine code of both ways."""
-        pulling = program.pulling
-        machine, forward = pulling.program._first.get(True), program._first.get(False)
-        both = (machine,) if pulling.one is not None else (machine, forward)
-        rows = pulling.one is not None and isinstance(machine, Machine)
-        return rows or all(isinstance(x, CompiledMachine) and x.words is not None for x in both)
-
     def _pullback(self, values: Sequence[Any]) -> Array:
         """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
         pulling, machine = self.pulling, self.pulling.program._first[True].formed(ReturnForm(call_structs.FLAT))
@@ -228,7 +221,7 @@ class TensorPlan:
     def most(self) -> int:
         """Return how many calls it may make, until Python is to see whether there is machine code by now."""
         due: dict[bool, int] = self.pulling.program._due
-        return due.get(True, sys.maxsize) - 1
+        return due.get(True, sys.maxsize) - 2
 
     def count(self, taken: int) -> None:
         """Count calls that it has made."""
@@ -237,22 +230,47 @@ class TensorPlan:
             due[True] = max(due[True] - taken, 1)
 
 
+class RowsPlan:
+    """How native code calls a program on arrays that the interpreter runs, until there is machine code."""
+
+    def __init__(self, program: CompiledProgram, machine: Machine, form: ReturnForm, *, reverse: bool) -> None:
+        self._program, self._reverse, self._machine = program, reverse, machine.copy()
+        self._busy = np.zeros(1, np.int64)
+        self.words, self._shapes = rows_table(form, len(machine.outputs) + len(machine.gradients), self._busy)
+        self.rows: Array = self._machine.exchange.table
+
+    def most(self) -> int:
+        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
+        return self._program._due.get(self._reverse, sys.maxsize) - 2
+
+    def count(self, taken: int) -> None:
+        """Count calls that it has made."""
+        if self._reverse in self._program._due:
+            self._program._due[self._reverse] = max(self._program._due[self._reverse] - taken, 1)
+
+
 class NativePlan:
     """The plan of a program, with all that its words refer to."""
 
     def __init__(
         self,
         program: CompiledProgram,
-        machine: CompiledMachine | None,
+        machine: Any,
         checks: Checks,
         steps: StructureSteps | None,
-        tensors: TensorPlan | None,
+        runs: TensorPlan | RowsPlan | CompiledMachine,
     ) -> None:
-        self.program, self.machine, self.checks = program, machine, checks
+        self.program, self._machine, self.checks, self.runs = program, machine, checks, runs
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
         head = [0] * CallPlan.SIZE
-        head[CallPlan.machine] = 0 if machine is None or machine.words is None else where(machine.words)
+        if isinstance(runs, TensorPlan):
+            head[CallPlan.tensors] = where(runs.words)
+        else:
+            assert runs.words is not None
+            head[CallPlan.machine] = where(runs.words)
+        if isinstance(runs, RowsPlan):
+            head[CallPlan.rows] = where(runs.rows)
         head[CallPlan.misses] = where(self.misses)
         head[CallPlan.variable], head[CallPlan.mode] = id(modes._mode), id(self.mode)
         head[CallPlan.defaults], head[CallPlan.name], head[CallPlan.dtype] = id(DEFAULT), id(_NAME), id(self.dtype)
@@ -272,14 +290,14 @@ class NativePlan:
             where(self._places),
             where(self._seen),
         )
-        self.tensors, head[CallPlan.tensors] = tensors, 0 if tensors is None else where(tensors.words)
         self.words = np.array([*head, *[word for check in checks.checks for word in check]], np.int64)
         self.limit()
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
         left = self.program.due - self.program.hits
-        self.words[CallPlan.left] = max(left if self.tensors is None else min(left, self.tensors.most()), 0)
+        most = left if isinstance(self.runs, CompiledMachine) else self.runs.most()
+        self.words[CallPlan.left] = max(min(left, most), 0)
 
     def settle(self) -> None:
         """Count, for the program, the calls that were taken."""
@@ -288,8 +306,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.hits += taken
-            if self.tensors is not None:
-                self.tensors.count(taken)
+            if not isinstance(self.runs, CompiledMachine):
+                self.runs.count(taken)
         if self.program.lines and self.misses.any():
             missed = self.misses.copy()
             self.misses -= missed
@@ -298,7 +316,24 @@ class NativePlan:
     @property
     def is_stale(self) -> bool:
         """Whether something that it looked at is no longer what it was, if perhaps of the same value."""
-        return bool(self.words[CallPlan.stale]) or (self.tensors is not None and self.tensors.is_stale)
+        if isinstance(self.runs, TensorPlan):
+            return bool(self.words[CallPlan.stale]) or self.runs.is_stale
+        return bool(self.words[CallPlan.stale]) or self._machine not in self.program._first.values()
+
+
+def is_ready(program: CompiledProgram, machine: Any) -> bool:
+    """Whether a program, run by this machine, has what a plan needs; on tensors the machine code of both ways.
+
+    Rows of the interpreter will do where they are one run, of calls that are many.
+    """
+    if program.tensors:
+        machine, forward = program.pulling.program._first.get(True), machine
+        if program.pulling.one is None and getattr(forward, "words", None) is None:
+            return False
+    if isinstance(machine, Machine):
+        pays = program.hits >= _MANY and machine.size <= _MOST_COPIED
+        return pays and machine.is_one_run and (not program.tensors or program.pulling.one is not None)
+    return getattr(machine, "words", None) is not None
 
 
 def plan_of(
@@ -325,12 +360,16 @@ def plan_of(
     checks.add_references(program._readers)
     if not checks.holds:
         return None
-    tensors = TensorPlan.of(program, values) if program.tensors else None
-    if program.tensors and tensors is None:
-        state.planned[program] = MOST_TIMES
-        return None
-    own = machine.formed(form) if tensors is None else None
-    plan = state.plans[program] = NativePlan(program, own, checks, steps, tensors)
+    runs: TensorPlan | RowsPlan | None = None
+    if program.tensors:
+        runs = TensorPlan.of(program, values)
+        if runs is None:
+            state.planned[program] = MOST_TIMES
+            return None
+    elif isinstance(machine, Machine):
+        runs = RowsPlan(program, machine, form, reverse=program._first.get(True) is machine)
+        state.planned[program] -= 1
+    plan = state.plans[program] = NativePlan(program, machine, checks, steps, runs or machine.formed(form))
     return plan
 
 

@@ -270,7 +270,10 @@ class Program(Seen):
             return None
         finally:
             machines.append(machine)
-            if reverse in self._due:
+            left = self._due.get(reverse, 0)
+            if left > 1:
+                self._due[reverse] = left - 1
+            elif left:
                 self._count(reverse=reverse)
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
