@@ -141,15 +141,15 @@ class FirstGradients:
         calls = [item for _, item in walk(root) if isinstance(item, scalar.CallKernel)]
         times = Counter(address.value for item in calls for address in item.operands)
         others = loaded | {value for row in rows for value in (row.phi, row.start, row.update)}
-        found = set[int]()
+        alone = set[int]()
         for item in root.items:
             if isinstance(item, scalar.CallKernel) and item.call.by == BLAS:
                 for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
                     value, entry = address.value, values[address.value]
-                    alone = times[value] == 1 and value not in others and not entry.written and entry.loop < 0
-                    if wanted and alone and address == scalar.Address(value, 0) and entry.spec.size == size:
-                        found.add(value)
-        return found
+                    single = times[value] == 1 and value not in others and not entry.written and entry.loop < 0
+                    if wanted and single and address == scalar.Address(value, 0) and entry.spec.size == size:
+                        alone.add(value)
+        return alone
 
     def _look(self, value: int, loads: list[tuple[scalar.ScalarBlock, scalar.Load]]) -> None:
         block = loads[-1][0]

@@ -98,11 +98,11 @@ class CallPlan(Struct):
     places: Array[int]  # their numbers
     seen: Array[int]  # those of the last call
     checks: int  # how many follow
-    tensors: TensorCall  # of a call on tensors; else 0
+    tensors: CallOnTensors  # of a call on tensors; else 0
     rows: ExchangeHead  # of a program that the interpreter runs; the machine only says how results are returned
 
 
-class TensorCall(Struct):
+class CallOnTensors(Struct):
     """A call on tensors, an instruction of the tape; behind the fields a :class:`TensorOperand` each.
 
     Where it has several results, there is one more for each of them, a :class:`TensorResult`.
@@ -114,7 +114,7 @@ class TensorCall(Struct):
     rows: ExchangeHead  # the rows of the interpreter that do, as long as there is none; else 0
     forward: DirectCall  # machine code that computes no gradients, 0 if there is none
     one: int  # the cotangent 1
-    given: int  # how many values are given
+    args: int  # how many arguments it takes
     operands: int
     block: FormBlock  # of the form of the instruction
     code: int  # the number of that

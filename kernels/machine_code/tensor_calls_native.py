@@ -6,7 +6,7 @@ from kernels.calls.computing_native import is_exposed
 from kernels.calls.keys_native import tape_in_force
 from kernels.language.llvm_values import Word
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import DirectCall, TensorCall, TensorOperand, TensorResult
+from kernels.machine_code.call_structs import CallOnTensors, DirectCall, TensorOperand, TensorResult
 from kernels.machine_code.direct_calls_native import (
     array_place,
     came_to,
@@ -42,9 +42,9 @@ CONTROL = True
 objects_held, results_held, new_held = [on_stack(call_structs.MOST_OPERANDS + 1) for _ in range(3)]
 
 
-def operand_of(call: TensorCall, values, k):
+def operand_of(call: CallOnTensors, values, k):
     """A tensor that the program reads: given, or from outside."""
-    operand = TensorOperand(call + 8 * (TensorCall.SIZE + TensorOperand.SIZE * k))
+    operand = TensorOperand(call + 8 * (CallOnTensors.SIZE + TensorOperand.SIZE * k))
     return operand.outside if operand.outside != 0 else word(values, k)
 
 
@@ -65,11 +65,11 @@ def value_of(registry: RegistryTable, operand: TensorOperand, x: TensorObject):
     return value if kind_of(value) == registry.float_type else 0
 
 
-def hold_values(registry: RegistryTable, call: TensorCall, values, held):
+def hold_values(registry: RegistryTable, call: CallOnTensors, values, held):
     """Hold the values of the operands; how many, fewer than there are where one is not as recorded."""
     k, value = 0, 1
     while k < call.operands and value != 0:
-        operand = call + 8 * (TensorCall.SIZE + TensorOperand.SIZE * k)
+        operand = call + 8 * (CallOnTensors.SIZE + TensorOperand.SIZE * k)
         value = value_of(registry, operand, operand_of(call, values, k))
         if value != 0:
             Py_IncRef(value)
@@ -140,7 +140,7 @@ def by_rows(table: ExchangeHead, held, count, out):
     return table.results
 
 
-def write(t: TapeHeader, call: TensorCall, values, held, out, kept):
+def write(t: TapeHeader, call: CallOnTensors, values, held, out, kept):
     """Write the words of the call behind the last of the tape."""
     registry, block, at = t.registry, call.block, t.words + 8 * (t.size + 1)
     inputs = call.operands
@@ -152,7 +152,7 @@ def write(t: TapeHeader, call: TensorCall, values, held, out, kept):
     store_i8(at, owned(call.context))
     at += 8 * (inputs + 1)
     for k in range(inputs if call.calls != 0 else 0):
-        number = TensorOperand(call + 8 * (TensorCall.SIZE + TensorOperand.SIZE * k)).gradient
+        number = TensorOperand(call + 8 * (CallOnTensors.SIZE + TensorOperand.SIZE * k)).gradient
         gradient = registry.none if kept == 0 else registry.false if number < 0 else word(out, max(number, 0))
         store_i8(at, owned(gradient))
         at += 8
@@ -164,7 +164,7 @@ def write(t: TapeHeader, call: TensorCall, values, held, out, kept):
     return commit(t, block.entries)
 
 
-def has_room(t: TapeHeader, call: TensorCall):
+def has_room(t: TapeHeader, call: CallOnTensors):
     """Whether the tape has room for the call, and no dead large values that are to be collected."""
     large, count = call.large, call.room
     if large != 0 and t.grown + large > max(structs.LARGEST_GROWTH, 100 * t.size):
@@ -172,7 +172,7 @@ def has_room(t: TapeHeader, call: TensorCall):
     return t.size + count <= t.room and reserve(t, count) != 0
 
 
-def can_keep(registry: RegistryTable, call: TensorCall):
+def can_keep(registry: RegistryTable, call: CallOnTensors):
     """Whether nobody can write unseen to what the tape saves of arrays from outside."""
     k, safe = 0, True
     while k < call.saved and safe and registry.exposed[structs.EXPOSED] != 0:
@@ -181,7 +181,7 @@ def can_keep(registry: RegistryTable, call: TensorCall):
     return safe
 
 
-def give(call: TensorCall, x: TensorObject, value, block: FormBlock, slot):
+def give(call: CallOnTensors, x: TensorObject, value, block: FormBlock, slot):
     """Give a new tensor its value, and the slot of its instruction."""
     x.value = owned(value)
     x.form = owned(block.form)
@@ -190,7 +190,7 @@ def give(call: TensorCall, x: TensorObject, value, block: FormBlock, slot):
         x.bytes = call.large
 
 
-def give_each(t: TapeHeader, call: TensorCall, slot, out, tensors):
+def give_each(t: TapeHeader, call: CallOnTensors, slot, out, tensors):
     """Record, behind a call with several results, each of them."""
     for k in range(call.results):
         of, at = TensorResult(call.several + 8 * TensorResult.SIZE * k), t.words + 8 * t.size
@@ -203,7 +203,7 @@ def give_each(t: TapeHeader, call: TensorCall, slot, out, tensors):
     let_go(t.registry, slot)
 
 
-def recorded(t: TapeHeader, call: TensorCall, values, held, out, tensors, kept):
+def recorded(t: TapeHeader, call: CallOnTensors, values, held, out, tensors, kept):
     """Record the call, whose program has run, and give the results to tensors; OTHERS where there is no room."""
     if not has_room(t, call):
         return call_structs.OTHERS
@@ -218,7 +218,7 @@ def recorded(t: TapeHeader, call: TensorCall, values, held, out, tensors, kept):
     return 1
 
 
-def answered(t: TapeHeader, call: TensorCall, values, tensors, kept):
+def answered(t: TapeHeader, call: CallOnTensors, values, tensors, kept):
     """Run the program on tensors; return 1, or what :func:`on_tensors` answers else."""
     registry, held, out = t.registry, objects_held(), results_held()
     count, made = hold_values(registry, call, values, held), call_structs.OTHERS
@@ -234,7 +234,7 @@ def answered(t: TapeHeader, call: TensorCall, values, tensors, kept):
     return made
 
 
-def returned(call: TensorCall, tensors):
+def returned(call: CallOnTensors, tensors):
     """Return the tensor, or a tuple of all, whose references it takes over; 0 with an exception."""
     if call.several == 0:
         return load_i8(tensors)
@@ -248,16 +248,16 @@ def returned(call: TensorCall, tensors):
     return made
 
 
-def can_run(call: TensorCall, kept):
+def can_run(call: CallOnTensors, kept):
     """Whether there is what runs the program."""
     return kept != 0 or call.forward != 0
 
 
 def on_tensors(address: Word, values: Word, count: Word, unused: Word) -> Word:
     """Return the result of a call on tensors; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there is none."""
-    call, registry, tensors, size = TensorCall(address), tape_registry(), new_held(), 0
+    call, registry, tensors, size = CallOnTensors(address), tape_registry(), new_held(), 0
     t = TapeHeader(tape_in_force(registry))
-    if t <= 0 or t & 1 != 0 or count != call.given:
+    if t <= 0 or t & 1 != 0 or count != call.args:
         return call_structs.OTHERS
     keeps = call.kept != 0 or call.rows != 0
     kept = 1 if keeps and KeptCalls(call.calls).count < KeptCalls(call.calls).most else 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,7 +95,50 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
     return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
 
 
-__all__ = ["MODES", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of"]
+Outcome = CompiledMachine | Uncompiled
+
+
+class BackgroundCompile:
+    """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
+
+    def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
+        self.calls, self.seconds = calls, 0.0
+        """How many calls go on beside it, and how long it takes, about, as far as that is known."""
+        self._make, self._made = make, list[Outcome]()
+        self._process, self._stages = os.getpid(), queue.SimpleQueue[float]()
+        self._thread = threading.Thread(target=self._run, name="tape: compiling")
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are no threads here, or no more
+            self._run()
+            self._process = -1
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._make(self._stages.put))
+        finally:
+            self._stages.put(0.0)
+
+    def more_calls(self, calls_in: Callable[[float], int]) -> int:
+        """Return how many more calls go on beside it: as many as its next stages take, 0 behind the last."""
+        while self._process == os.getpid() and (stage := self._stages.get()):
+            self.seconds += stage
+            more = calls_in(self.seconds) - self.calls
+            if more > 0:
+                self.calls += more
+                return more
+        return 0
+
+    def result(self) -> Outcome:
+        """Return what was made."""
+        if self._process == os.getpid():
+            self._thread.join()
+        if not self._made:
+            self._run()
+        return self._made[0]
+
+
+__all__ = ["MODES", "BackgroundCompile", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of"]
 
 # The native type of objects whose calls programs answer without Python, as long as a plan takes them.
 

@@ -187,7 +187,7 @@ def put_aside(pairs, leaf, value):
     return 0
 
 
-def given(leaf: LeafObject, value, size, pairs):
+def give_first(leaf: LeafObject, value, size, pairs):
     """Give a leaf its gradient of so many bytes, if that is its first one and small; else put both aside.
 
     The reference to the value is taken over. Return the list of what is aside, None where nothing is; 0 on failure.
@@ -220,7 +220,7 @@ def deliver(h: SweepHeader, arrays):
         if bucket.flags & TOUCHED == 0:
             continue
         value = value_of(h, bucket, arrays, k)
-        pairs = given(leaf, value, input_block.buffer * input_block.item, pairs)
+        pairs = give_first(leaf, value, input_block.buffer * input_block.item, pairs)
         if pairs == 0:
             return 0
     return pairs
@@ -374,7 +374,7 @@ def hand_over(self: Word, args: Word, count: Word) -> Word:
         t.words[last] = ~t.words[last]
     for k in range(number):
         leaf, gradient = word(out, 3 * k), word(out, 3 * k + 1)
-        pairs = given(leaf, gradient, word(out, 3 * k + 2), pairs) if pairs != 0 else dropped(gradient)
+        pairs = give_first(leaf, gradient, word(out, 3 * k + 2), pairs) if pairs != 0 else dropped(gradient)
         Py_DecRef(leaf)
     return pairs
 

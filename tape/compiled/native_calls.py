@@ -20,7 +20,7 @@ from kernels.foundation.specs import SCALAR, is_dense
 from kernels.kinds.routine import Guard, LoopMark
 from kernels.language import jit
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import CallPlan, TensorCall, TensorOperand
+from kernels.machine_code.call_structs import CallOnTensors, CallPlan, TensorOperand
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm, rows_table
 from kernels.native.memory import row, where
 from kernels.native.structs import LARGE, MOST_RESULTS, FormBlock, PullbackCode, PulledOperand, PulledResult
@@ -142,7 +142,7 @@ class TensorPlan:
         self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * count, call_form.needs)
         largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
         head = row(
-            TensorCall, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, given=count,
+            CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
             operands=count, block=where(form.block), code=form.code, context=id(self._kept[-1]),
             calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
             saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
@@ -197,21 +197,21 @@ class TensorPlan:
         """Take tensors of these forms, too, and run what there is by now."""
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
             self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
-            at = TensorCall.SIZE + TensorOperand.SIZE * k
+            at = CallOnTensors.SIZE + TensorOperand.SIZE * k
             self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
-        both = self.pulling.program._first.get(True), self.program._first.get(False)
-        for reverse, machine, field in zip((True, False), both, (TensorCall.kept, TensorCall.forward), strict=True):
+        runs = self.pulling.program._first.get(True), self.program._first.get(False)
+        for reverse, machine in zip((True, False), runs, strict=True):
             if type(self._machines.get(reverse)) is type(machine) or (reverse and self.pulling.one is None):
                 continue
             if isinstance(machine, CompiledMachine) and machine.words is not None:
-                self._machines[reverse] = own = machine.formed(ReturnForm(call_structs.FLAT))
+                self._machines[reverse] = code = machine.formed(ReturnForm(call_structs.FLAT))
+                assert code.words is not None
+                self.words[CallOnTensors.kept if reverse else CallOnTensors.forward] = where(code.words)
                 if reverse:
-                    own.places[len(values)] = where(self._one)
-                assert own.words is not None
-                self.words[field], self.words[TensorCall.rows] = where(own.words), 0
+                    code.places[len(values)], self.words[CallOnTensors.rows] = where(self._one), 0
             elif reverse and isinstance(machine, Machine) and machine.is_one_run:
-                self._machines[reverse] = rows = machine.copy()
-                self.words[TensorCall.rows] = where(rows.exchange.table)
+                self._machines[reverse] = copied = machine.copy()
+                self.words[CallOnTensors.rows] = where(copied.exchange.table)
 
     @property
     def is_stale(self) -> bool:
@@ -226,7 +226,7 @@ class TensorPlan:
     def count(self, taken: int) -> None:
         """Count calls that it has made."""
         due = self.pulling.program._due
-        if True in due and self.words[TensorCall.rows]:
+        if True in due and self.words[CallOnTensors.rows]:
             due[True] = max(due[True] - taken, 1)
 
 

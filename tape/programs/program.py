@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-import os
-import queue
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +18,7 @@ from kernels.foundation.tables import Lock, cached_property
 from kernels.kinds.routine import Unsettled
 from kernels.language import jit
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.tiers import Unprofitable, compiled_machine, reason_of
+from kernels.machine_code.tiers import BackgroundCompile, Outcome, Unprofitable, compiled_machine, reason_of
 from kernels.native.structs import KeptCalls
 from kernels.native.threads import WORKERS
 from kernels.programs import program as recipes
@@ -54,53 +51,12 @@ from tape.transforms.value_and_grad import argument_value, check_written
 
 # Tiers of a program: rows at once, machine code when the compiler is done.
 
-Outcome = CompiledMachine | Uncompiled
 # What a fault of the compiler raises; the interpreter then serves, and a warning tells of it.
 _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
 
 
 class Failed(Uncompiled):
     """The compiler has a fault."""
-
-
-class BackgroundCompile:
-    """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
-
-    def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
-        self.calls, self.seconds = calls, 0.0
-        """How many calls go on beside it, and how long it takes, about, as far as that is known."""
-        self._make, self._made = make, list[Outcome]()
-        self._process, self._stages = os.getpid(), queue.SimpleQueue[float]()
-        self._thread = threading.Thread(target=self._run, name="tape: compiling")
-        try:
-            self._thread.start()
-        except RuntimeError:  # there are no threads here, or no more
-            self._run()
-            self._process = -1
-
-    def _run(self) -> None:
-        try:
-            self._made.append(self._make(self._stages.put))
-        finally:
-            self._stages.put(0.0)
-
-    def more_calls(self, calls_in: Callable[[float], int]) -> int:
-        """Return how many more calls go on beside it: as many as its next stages take, 0 behind the last."""
-        while self._process == os.getpid() and (stage := self._stages.get()):
-            self.seconds += stage
-            more = calls_in(self.seconds) - self.calls
-            if more > 0:
-                self.calls += more
-                return more
-        return 0
-
-    def result(self) -> Outcome:
-        """Return what was made."""
-        if self._process == os.getpid():
-            self._thread.join()
-        if not self._made:
-            self._run()
-        return self._made[0]
 
 
 def set_num_threads(n: int) -> None:

@@ -471,12 +471,12 @@ class ReplayCall(CustomCall):
         if self.memory is not None:
             self.memory[-1] = 1
         elif not self.outputs:  # the others that share it have no hooks
-            own, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
-            own.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
+            call, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
+            call.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
             replace = tapes.living[instruction.slot >> TAPE_BITS].entries.replace
-            replace(last - len(saved), last, saved[0], own, instruction.form.code)
+            replace(last - len(saved), last, saved[0], call, instruction.form.code)
             replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
-            return CustomCall.own_hooks(own, instruction)
+            return CustomCall.own_hooks(call, instruction)
         return super().own_hooks(instruction)
 
     def output(self, slot: int, place: int) -> Any:
@@ -506,8 +506,13 @@ class ReplayCall(CustomCall):
         return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
 
 
-def _kept(gradient: Any, spec: Any) -> Any:
-    return np.array(gradient, spec.dtype) if type(gradient) is float and spec is not SCALAR else gradient
+def _kept(gradients: Sequence[Any], reached: Sequence[int | None], specs: Sequence[Any]) -> list[Any]:
+    """Return what the tape saves of gradients: for each operand its own, False for none, None where none was kept."""
+    if not gradients:
+        return [None] * len(reached)
+    kept = [False if k is None else gradients[k] for k in reached]
+    pairs = zip(kept, specs, strict=True)
+    return [np.array(x, spec.dtype) if type(x) is float and spec is not SCALAR else x for x, spec in pairs]
 
 
 def _scaled(kept: Sequence[Any], g: Array | None) -> list[Array | None] | None:
@@ -556,10 +561,7 @@ def recorded(
             saved[i] = SAVED
     call, count = ReplayCall(program, saved, needs, memory), len(values)
     kept: tuple[Any, ...] = () if table is None else (table,) if memory is None else (table, memory)
-    computed: list[Any] = []
-    if pulling.one is not None:
-        pairs = zip(reached, form.specs, strict=True)
-        computed = [None if not gradients else k is not None and _kept(gradients[k], spec) for k, spec in pairs]
+    computed = [] if pulling.one is None else _kept(gradients, reached, form.specs)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     values = unexposed(form, (*values, *program.live_now()))[1]
     values = call, *values[:count], *computed, *values[count:], *kept
