@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, NativeCall
+from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, DirectCall, NativeCall
 from kernels.foundation.specs import Array, Spec, is_dense
 from kernels.kinds.routine import CustomKernel
 from kernels.kinds.views import Gather
@@ -18,8 +19,9 @@ from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
 from kernels.programs.program import ProgramNode, Recipe, StepKind
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
+from kernels.rules import dense_native
 from kernels.rules.loop_printer import Factor, Product, matrices
-from kernels.rules.op import Op
+from kernels.rules.op import Op, parameters_of
 from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
@@ -202,6 +204,28 @@ def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     placed = _CallMemory(instruction, program, in_order=True)
     call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
     return placed.statements(call)
+
+
+def called_directly(instruction: RolledInstruction, program: RolledProgram, name: str) -> list[AnyStatement]:
+    """Return an instruction as a call of a function of kernels.rules.dense_native, and of those of its pullbacks."""
+    placed = _CallMemory(instruction, program, in_order=True)
+    spec, inputs = placed.operands[0].spec, placed.operands
+    count, n = math.prod(spec.shape[:-2]), spec.shape[-1]
+    numbers = {"count": count, "n": n, "m": inputs[-1].spec.size // (count * n)}
+    numbers["rounding"] = float(np.finfo(spec.dtype).eps) ** 0.5
+    names = instruction.op.inputs
+    reads = {name: fused.CalledOperand(k) for k, name in enumerate(names)}
+    reads |= {"y": fused.CalledOperand(fused.RESULT), "g": fused.CalledOperand(fused.RESULT, gradient=True)}
+
+    def call(function: str, target: fused.CalledOperand) -> DirectCall:
+        _, *asked = parameters_of(getattr(dense_native, function))
+        places = (target, *[reads[name] for name in asked if name in reads])
+        return DirectCall(function, places, tuple([numbers[name] for name in asked if name in numbers]))
+
+    wanted = wanted_of(instruction)
+    targets = [(f"{name}_to_{x}", fused.CalledOperand(k, gradient=True)) for k, x in enumerate(names) if wanted[k]]
+    pullbacks = tuple([call(*target) for target in targets])
+    return placed.statements(NativeCall(name, "", call(name, reads["y"]), pullbacks))
 
 
 def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.called_instructions import called, product, wanted_of
+from kernels.compiler.called_instructions import called, called_directly, product, wanted_of
 from kernels.compiler.statements import COPY, FLOATS, INT64, Access, AnyStatement, mapped
 from kernels.foundation.specs import Strides, broadcast, is_dense, part_of
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select, counted
@@ -61,11 +61,25 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._mapped(op, inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> TracedArray:
+        if func is np.stack:
+            return self._stacked(*args, **kwargs)
         if func is not np.where or kwargs:
             raise Uncompiled(f"np.{func.__name__} in parts of an operation")
         op = OPS[func.__name__]
         assert isinstance(op, Elementwise)
         return self._mapped(op, args)
+
+    def _stacked(self, parts: list[TracedArray], axis: int) -> TracedArray:
+        """Return arrays of one shape side by side along a new axis."""
+        shape, wanted = list(self.shape), any(part.ref.wanted for part in parts)
+        shape.insert(axis % (len(shape) + 1), len(parts))
+        target = self.trace.value(tuple(shape), self.dtype, wanted=wanted)
+        strides = list(target.spec.strides)
+        stride = strides.pop(axis)
+        for k, part in enumerate(parts):
+            place = target._replace(offset=target.offset._replace(constant=k * stride))
+            _put(part, place, tuple(strides), self.trace)
+        return TracedArray(target, self.trace)
 
     def _mapped(self, op: Elementwise, inputs: tuple[Any, ...]) -> TracedArray:
         operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
@@ -141,10 +155,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def composed(
     parts: Any, operands: tuple[Ref, ...], params: dict[str, Any], target: Access, program: RolledProgram
-) -> list[AnyStatement]:
+) -> list[AnyStatement] | None:
     """Return the statements of an operation, whose result, with dims of 1 kept, goes to ``target``.
 
-    Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
+    Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit,
+    which is None here.
     """
     dtype = target.ref.spec.dtype
     trace = StatementTrace(
@@ -152,7 +167,7 @@ def composed(
     )
     result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
     if result is NotImplemented:
-        raise Uncompiled("too large for its parts")
+        return None
     _put(result, target.ref, target.strides, trace)
     return trace.statements
 
@@ -459,9 +474,16 @@ def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
     flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
-    if op.parts is None or not (same or flags) or instruction.params[1:]:
+    if not (same or flags) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(into), program)
+    params = dict(instruction.params[0])
+    made = None if op.parts is None else composed(op.parts, refs, params, fused.over_itself(into), program)
+    if made is not None:
+        return made
+    function = "" if op.direct is None else op.direct(*[ref.spec.shape for ref in refs], **params)
+    if not function:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
+    return called_directly(instruction, program, function)
 
 
 def _contraction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:

@@ -10,7 +10,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
 from kernels.compiler.compiled_code import LEAST, ProgramText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel
+from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, DirectCall
 from kernels.compiler.storage import Element, Region, Storage
 
 # Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
@@ -290,13 +290,19 @@ class ForwardText:
         """Print a call."""
         self.called(item, item.call.forward)
 
-    def called(self, item: scalar.CallKernel, kernel: CalledKernel) -> None:
+    def called(self, item: scalar.CallKernel, kernel: CalledKernel | DirectCall) -> None:
         """Print a call of a kernel; its address and layout are constants of the program."""
+        begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
+        if isinstance(kernel, DirectCall):
+            kind = "f4" if self.storage.program.values[item.target.value].spec.dtype == FLOAT32 else "f8"
+            texts = [*[f"pointer_{kind}({begin})" for begin in begins], *map(repr, kernel.numbers)]
+            failed = f"dense_native.{kernel.function}({', '.join(texts)}) != 0"
+            self.text.when(failed, f"return {giving_up(self.storage)}")
+            return
         where, how = self.storage.constant(np.array([kernel.address])), self.storage.constant(kernel.layout)
         if kernel.owner is not None:
             self.storage.owners.append(kernel.owner)
         table, count = self.storage.scratch("i8", len(kernel.places) + kernel.fails), len(kernel.places)
-        begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
         self.text.put(*[f"{table.name}[{k}] = {begin}" for k, begin in enumerate(begins)])
         if kernel.fails:
             self.text.put(f"{table.name}[{count}] = 0")

@@ -235,17 +235,26 @@ class CalledKernel:
     owner: Any = None  # what has to live as long as the address is used
 
 
+class DirectCall(NamedTuple):
+    """A call of a function of kernels.rules.dense_native on places and numbers, which is compiled with the program."""
+
+    function: str
+    places: tuple[CalledOperand, ...]
+    numbers: tuple[float, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class NativeCall:
     """``forward`` computes the result; ``pullbacks`` add to the gradients of the operands that want one.
 
-    ``by`` says what runs it. ``covers``: where the cotangent has a contribution throughout, so have those.
+    ``by`` says what runs it, "" if the program itself. ``covers``: where the cotangent has a contribution throughout,
+    so have those.
     """
 
     name: str
     by: str
-    forward: CalledKernel
-    pullbacks: tuple[CalledKernel, ...]
+    forward: CalledKernel | DirectCall
+    pullbacks: tuple[CalledKernel | DirectCall, ...]
     covers: bool = False
 
     def read_back(self) -> set[int]:
