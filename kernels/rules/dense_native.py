@@ -376,7 +376,7 @@ def diagonalized(d, e, v, n):
     left = FEW * n
     while first < n:
         last = first
-        while last < n - 1 and abs(e[last]) > math.sqrt(abs(d[last])) * math.sqrt(abs(d[last + 1])) * ROUNDING:
+        while last < n - 1 and couples(d, e, last, 1):
             last += 1
         step = -1 if abs(d[last]) < abs(d[first]) else 1
         near = first if step > 0 else last
@@ -416,14 +416,10 @@ def turned_pair(d, e, v, k, n):
     one = 0.5 * (total - root if total < 0.0 else total + root)
     other = (large / one) * small - (e[k] / one) * e[k] if total != 0.0 else -0.5 * root
     leading = apart + root if apart >= 0.0 else apart - root
-    c = 1.0
-    s = 0.0
-    if abs(leading) > abs(twice):
-        s = 1.0 / math.sqrt(1.0 + (twice / leading) * (twice / leading))
-        c = -twice / leading * s
-    elif twice != 0.0:
-        c = 1.0 / math.sqrt(1.0 + (leading / twice) * (leading / twice))
-        s = -leading / twice * c
+    length = math.sqrt(leading * leading + twice * twice)
+    length = math.copysign(length, leading) if abs(leading) > abs(twice) else -math.copysign(length, twice)
+    c = -twice / length if length != 0.0 else 1.0
+    s = leading / length if length != 0.0 else 0.0
     if (total < 0.0) == (apart < 0.0):
         former = c
         c = -s
@@ -446,8 +442,8 @@ def implicit_step(d, e, v, near, m, step, n):
     """Take a step of QL, or QR, from m to near, with Wilkinson's shift."""
     k = near if step > 0 else near - 1
     shift = d[near]
-    g = (d[near + step] - shift) / (2.0 * e[k])
-    g = d[m] - shift + e[k] / (g + math.copysign(math.sqrt(g * g + 1.0), g))
+    g = d[near + step] - shift
+    g = d[m] - shift + 2.0 * e[k] * e[k] / (g + math.copysign(math.sqrt(g * g + 4.0 * e[k] * e[k]), g))
     s = 1.0
     c = 1.0
     p = 0.0
@@ -457,12 +453,13 @@ def implicit_step(d, e, v, near, m, step, n):
         k = i if step > 0 else i - 1
         f = s * e[k]
         b = c * e[k]
-        length = math.sqrt(f * f + g * g)
-        r = -length if g < 0.0 else length
-        c = abs(g) / length if length != 0.0 else 1.0
-        s = f / r if length != 0.0 else 0.0
+        square = f * f + g * g
+        length = math.sqrt(square)
+        inverted = length * (1.0 / square) if square > TINY else 0.0  # the quotient need not wait for the root
+        c = abs(g) * inverted if square > TINY else 1.0
+        s = -f * inverted if g < 0.0 else f * inverted
         if i != m - step:
-            e[k + step] = r
+            e[k + step] = -length if g < 0.0 else length
         g = d[i + step] - p
         r = (d[i] - g) * s + 2.0 * c * b
         p = s * r
