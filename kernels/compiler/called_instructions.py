@@ -37,6 +37,8 @@ def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[b
     """Return a call that does what an instruction does on dense operands, with a result of this spec."""
     name, recipe = instruction.op.name, _recipe_of(instruction, spec)
     forward = plan(recipe, reverse=False)
+    if not len(forward.tasks):
+        raise Uncompiled(f"{name} is computed with another result")
     kernel, pulls = _kernel_of(forward, len(recipe.arguments)), _pulls_of(recipe, wanted)
     if kernel is not None and pulls is not None:
         return NativeCall(name, fused.KERNEL, kernel, pulls)
@@ -164,6 +166,8 @@ class _Interpreted:
 
 def _array(like: Array, address: int) -> Array:
     """Return the array at an address, dense, of the shape and dtype of another."""
+    if not like.size:
+        return like
     return np.frombuffer((ctypes.c_byte * like.nbytes).from_address(address), like.dtype).reshape(like.shape)
 
 
@@ -199,7 +203,7 @@ def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     if spec.dtype.kind in "bi":  # which no gradient comes to
         refs = [o._replace(wanted=False) if isinstance(o, Ref) else o for o in instruction.operands]
         instruction = replace(instruction, form=None, operands=tuple(refs))
-    if not spec.size or (instruction.form is not None and spec.dtype not in FLOATS):
+    if instruction.form is not None and spec.dtype not in FLOATS:
         raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
     placed = _CallMemory(instruction, program, in_order=True)
     call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
@@ -228,6 +232,16 @@ def called_directly(instruction: RolledInstruction, program: RolledProgram, name
     return placed.statements(NativeCall(name, "", call(name, reads["y"]), pullbacks))
 
 
+def of_nothing(instruction: RolledInstruction, target: Ref, program: RolledProgram) -> AnyStatement:
+    """Return what an instruction gives whose operands have no elements: a constant, the sum of nothing say."""
+    machine = Machine(plan(_recipe_of(instruction, target.spec), reverse=False))
+    with np.errstate(all="ignore"):
+        machine.run([np.empty_like(place) for place in machine.inputs])
+    constant, dtype = fused.constant_value(program, machine.outputs[0].copy()), target.spec.dtype
+    copy = fused.CONVERSIONS.get((dtype, dtype), fused.COPY)
+    return fused.mapped(copy, target.spec.shape, (constant,), target, target.spec.strides, (False,))
+
+
 def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return a matrix product as a call of BLAS."""
     placed = _CallMemory(instruction, program, in_order=False)
@@ -246,12 +260,23 @@ def _check(operand: Any, op: Op) -> None:
     if not isinstance(operand, Ref):
         return
     dtype = operand.spec.dtype
-    if not operand.spec.size:
-        raise Uncompiled("an array has no elements")
     if operand.wanted and dtype not in FLOATS:
         raise Uncompiled(f"{dtype} with a gradient")
     if not is_dense(operand.spec) and (dtype not in _COPIED or isinstance(op, Gather)):
         raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
+
+
+def guard_of_array(instruction: RolledInstruction, x: Ref, program: RolledProgram) -> list[AnyStatement]:
+    """Return a guard of more than one element: a call that keeps what it finds."""
+    spec, loop = x.spec, program.values[x.value].loop
+    kept = fused.dense_value(program, spec.shape, spec.dtype, loop)
+    placed = _CallMemory(replace(instruction, result=kept.value), program, in_order=True)
+    places = tuple([fused.CalledOperand(k) for k in (fused.RESULT, 0, 1)])
+    call = NativeCall("guard", "", DirectCall("differs", places, (spec.size,)), ())
+    *copies, statement = placed.statements(call)
+    assert isinstance(statement, fused.CallStatement)
+    statement.guards = True
+    return [*copies, statement]
 
 
 class _CallMemory:

@@ -145,9 +145,9 @@ class Compilation:
         if dtype not in (*FLOATS, BOOL, INT64):
             raise Uncompiled(f"a result of {dtype}")
         target = fused.dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
-        self.fusion.place(
-            fused.mapped(fused.COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root
-        )
+        if target.spec.size:
+            copy = fused.mapped(fused.COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,))
+            self.fusion.place(copy, self.fusion.root)
         return target.value
 
     def source(self) -> str:
@@ -228,7 +228,7 @@ class Compilation:
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
-        kept = [*self.storage.checked.values()]  # what is read behind the program
+        kept = [region for region, _ in self._found().values()]  # what is read behind the program
         work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
         self.storage.drop(arrange_memory(text.body, work))
         return text
@@ -318,13 +318,23 @@ class Compilation:
         """Return where in the workspace guards leave what they found, -1 if nowhere, and how many bytes that is."""
         begins, _ = self.storage.work()
         places = [(-1, 0)] * len(self.program.guards)
+        for item, (region, size) in self._found().items():
+            counts = [self.program.loops[int(name[1:])].count for name, _ in item.terms]
+            for steps in np.ndindex(*counts):
+                number = item.number + sum(k * more for k, (_, more) in zip(steps, item.terms, strict=True))
+                places[number] = begins[region.name], size
+        return places
+
+    def _found(self) -> dict[scalar.GuardCheck | scalar.CallKernel, tuple[Region, int]]:
+        """Return where guards leave what they found, and how many bytes that is."""
+        places: dict[scalar.GuardCheck | scalar.CallKernel, tuple[Region, int]] = {}
         for _, item in walk(self.expansion.root):
             if isinstance(item, scalar.GuardCheck) and item.number in self.storage.checked:
                 region = self.storage.checked[item.number]
-                counts = [self.program.loops[int(name[1:])].count for name, _ in item.terms]
-                for steps in np.ndindex(*counts):
-                    number = item.number + sum(k * more for k, (_, more) in zip(steps, item.terms, strict=True))
-                    places[number] = begins[region.name], region.dtype.itemsize
+                places[item] = region, region.dtype.itemsize
+            elif isinstance(item, scalar.CallKernel) and item.number >= 0:
+                value = item.target.value
+                places[item] = self.storage.placements[value].region, self.storage.bytes_of(value)
         return places
 
     def code(self) -> CompiledCode:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.called_instructions import called, called_directly, product, wanted_of
+from kernels.compiler.called_instructions import called, called_directly, guard_of_array, of_nothing, product, wanted_of
 from kernels.compiler.statements import COPY, FLOATS, INT64, Access, AnyStatement, mapped
 from kernels.foundation.specs import Strides, broadcast, is_dense, part_of
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select, counted
@@ -209,15 +209,26 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     y = _extremum(fixed, axes, largest=largest)
     if not x.ref.wanted:
         return y
-    count = x.ref.spec.shape[axis]
-    if count > 1 / np.finfo(x.dtype).eps:
-        raise Uncompiled(f"places that are no numbers in {x.dtype}")
-    shape = [1] * len(x.ref.spec.shape)
-    shape[axis] = count
-    places = x.trace.constant(np.arange(float(count)).reshape(shape))
-    place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
+    places, place = _place(fixed, y, axis)
     rule = fused.rule_of(lambda g, i, n: cut(i != n, g), x.dtype)
     return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
+
+
+def first_place(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
+    """Return where the extrema stand along an axis."""
+    fixed = x.constant()
+    return _place(fixed, _extremum(fixed, (axis,), largest=largest), axis)[1]
+
+
+def _place(x: TracedArray, y: TracedArray, axis: int) -> tuple[TracedArray, TracedArray]:
+    """Return the places along an axis, and those where x is first y."""
+    count = x.shape[axis]
+    if count > 1 / np.finfo(x.dtype).eps:
+        raise Uncompiled(f"places that are no numbers in {x.dtype}")
+    shape = [1] * len(x.shape)
+    shape[axis] = count
+    places = x.trace.constant(np.arange(float(count)).reshape(shape))
+    return places, -np.maximum.reduce(np.where(_is_extremum(x, y), -places, -math.inf), axis=(axis,), keepdims=True)
 
 
 def _picked(inputs: tuple[str, ...], pullback: fused.ScalarRule) -> fused.ScalarOperation:
@@ -264,6 +275,11 @@ def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     op, target = instruction.op, instruction.target  # of a write
     if instruction.result >= 0:
         target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+    sizes = {operand.spec.size for operand in instruction.operands if isinstance(operand, Ref)}
+    if target is not None and not target.spec.size:
+        return []
+    if instruction.result >= 0 and sizes == {0}:
+        return [of_nothing(instruction, target, program)]
     for operand in (*instruction.operands, target):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
             raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
@@ -339,7 +355,7 @@ def _write(instruction: RolledInstruction, target: Any, program: RolledProgram) 
     if instruction.params:
         memory, gradient = instruction.params
         places = np.ascontiguousarray(memory, np.int64)
-        if memory is not gradient:
+        if memory is not gradient and places.size:
             raise Uncompiled("a write to places that are others in the gradient")
         if not op.adds and len(np.unique(places)) < places.size:
             raise Uncompiled("several writes to one place")
@@ -347,6 +363,8 @@ def _write(instruction: RolledInstruction, target: Any, program: RolledProgram) 
     elif old and program.values[target.value].written:  # places: what was there before is an operand of versions
         (index,), old, shape = old, [], old[0].spec.shape
         places, strides = fused.Access(index, index.spec.strides), (0,) * len(shape)
+    if 0 in shape:
+        return []
     is_wanted = wanted_of(instruction)[:1]
     operation, operands, wanted = fused.COPY, (value,), is_wanted
     before = old[0] if old else target._replace(wanted=target.spec.dtype in FLOATS)
@@ -460,11 +478,17 @@ def _select(instruction: RolledInstruction, target: Any, program: RolledProgram)
     op, (axis, keepdims, *of_places) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Select)
-    if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
-        raise Uncompiled("a place of an extremum")
-    strides = spread(target.spec.strides, len(operand.spec.shape), (axis,), keepdims)
-    parts, into = partial(first, largest=op.locate is np.argmax), target._replace(wanted=operand.wanted)
-    return composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
+    if not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
+        raise Uncompiled("an extremum of integers, or of a number")
+    into, largest, shape = target._replace(wanted=operand.wanted), op.locate is np.argmax, target.spec.shape
+    if of_places:
+        into = fused.dense_value(program, shape, operand.spec.dtype, program.values[target.value].loop)
+    parts = partial(first_place if of_places else first, largest=largest)
+    strides = spread(into.spec.strides, len(operand.spec.shape), (axis,), keepdims)
+    made = composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
+    if of_places:
+        made.append(mapped(fused.WHOLE, shape, (into,), target, target.spec.strides, (False,)))
+    return made
 
 
 def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
@@ -519,10 +543,12 @@ def _gather(instruction: RolledInstruction, target: Any, _: RolledProgram) -> li
     return [mapped(fused.COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 
-def _guard(instruction: RolledInstruction, *_: object) -> list[fused.GuardStatement]:
+def _guard(instruction: RolledInstruction, _: Any, program: RolledProgram) -> list[AnyStatement]:
     x, expected = instruction.operands
-    if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
-        raise Uncompiled("a guard of an array")
+    if not isinstance(x, Ref) or not isinstance(expected, Ref):
+        raise Uncompiled("a guard of a number")
+    if x.spec.size != 1:
+        return guard_of_array(instruction, x, program) if x.spec.size else []
     return [fused.GuardStatement((fused.Access(x, ()), fused.Access(expected, ())), ())]
 
 

@@ -288,7 +288,7 @@ class Fusion:
                 ordered.append(statement)
                 continue
             others.append(statement)
-            if isinstance(statement, GuardStatement):
+            if fused.is_guard(statement):
                 ordered, others, late = [*ordered, *others], [], set()
             else:
                 late.add(statement.target.ref.value)
@@ -347,7 +347,7 @@ class Fusion:
         first = max((place for place, *_ in fences if place is not None), default=0)
         if isinstance(placed.statement, Statement) and placed.statement.is_indirect():
             for place, item in enumerate(block.items):
-                if isinstance(item, Placed) and isinstance(item.statement, GuardStatement):
+                if isinstance(item, Placed) and fused.is_guard(item.statement):
                     first = max(first, place)  # the guard may say that places are within bounds
         obstacle: Placed | None = None
         for place in range(first, len(block.items)):

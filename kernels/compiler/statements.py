@@ -316,13 +316,17 @@ class Statement:
 
 @dataclass(slots=True, eq=False)
 class CallStatement:
-    """``target = call(operands)``, whole arrays in memory; ``wanted``: which operands' gradients."""
+    """``target = call(operands)``, whole arrays in memory; ``wanted``: which operands' gradients.
+
+    ``guards``: the program stops where it fails, and the result is what was found.
+    """
 
     call: NativeCall
     operands: tuple[Ref, ...]
     result: Ref
     wanted: tuple[bool, ...]
     line: int = -1
+    guards: bool = False
 
     @property
     def target(self) -> Access:
@@ -351,6 +355,11 @@ class GuardStatement:
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
         return [*self.pairs]
+
+
+def is_guard(statement: AnyStatement) -> bool:
+    """Whether a statement may stop the program."""
+    return isinstance(statement, GuardStatement) or (isinstance(statement, CallStatement) and statement.guards)
 
 
 AnyStatement: TypeAlias = Statement | CallStatement | GuardStatement

@@ -1,4 +1,4 @@
-"""Factorisations of small matrices, and their gradients: what compiled programs call in LAPACK's place.
+"""Factorisations of small matrices, and their gradients: what compiled programs call in LAPACK's place; and a guard.
 
 Each function takes pointers to a batch of matrices in C order, the first to what it writes or, in a gradient, adds to;
 then how many matrices there are, and their extents. It returns 0, or 1 where the routine raises, or the gradient needs
@@ -10,7 +10,17 @@ from __future__ import annotations
 
 import math
 
-from kernels.native.memory import local_f8, local_i8
+from kernels.native.memory import bits_of, local_f8, local_i8
+
+
+def differs(y, a, b, count):
+    """Copy elements; return whether one differs in its bits from what is expected."""
+    apart = 0
+    for i in range(count):
+        y[i] = a[i]
+        apart = 1 if bits_of(a[i]) != bits_of(b[i]) else apart
+    return apart
+
 
 # Elimination with partial pivoting.
 
@@ -83,14 +93,6 @@ def substituted_transposed(x, w, lu, order, b, at, step, n):
     return 0
 
 
-def unit(x, i, n):
-    """Write a column of the unit matrix."""
-    for j in range(n):
-        x[j] = 0.0
-    x[i] = 1.0
-    return 0
-
-
 def solve(y, a, b, count, n, m):
     lu, order, x = local_f8(64), local_i8(9), local_f8(8)
     for k in range(count):
@@ -134,7 +136,8 @@ def inverse(y, a, count, n):
         if factored(lu, order, a, k * n * n, n) != 0:
             return 1
         for c in range(n):
-            unit(e, c, n)
+            for i in range(n):
+                e[i] = 1.0 if i == c else 0.0
             substituted(x, lu, order, e, 0, 1, n)
             for i in range(n):
                 y[(k * n + i) * n + c] = x[i]
@@ -195,7 +198,8 @@ def slogdet_to_a(d, g, a, count, n):
         if factored(lu, order, a, k * n * n, n) != 0:
             return 1
         for i in range(n):
-            unit(e, i, n)
+            for j in range(n):
+                e[j] = 1.0 if i == j else 0.0
             substituted(x, lu, order, e, 0, 1, n)
             for j in range(n):
                 d[(k * n + i) * n + j] += g[count + k] * x[j]
@@ -498,10 +502,8 @@ def decomposed(d, v, a, at, n):
             if j <= i and not abs(z[i * n + j]) < 1e100:  # LAPACK scales, or refuses
                 return 1
             top = top if j > i or abs(z[i * n + j]) <= top else abs(z[i * n + j])
-    if top < 1e-100 and top != 0.0:
-        return 1
     reflected(z, d, e, tau, n)
-    if diagonalized(d, e, v, n) != 0:
+    if (top < 1e-100 and top != 0.0) or diagonalized(d, e, v, n) != 0:
         return 1
     sorted_by_value(d, v, n)
     for i in range(n - 2, -1, -1):
