@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, NativeCall
+from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, DirectCall, NativeCall
 from kernels.foundation.specs import Array, Spec, is_dense
 from kernels.kinds.routine import CustomKernel
 from kernels.kinds.views import Gather
@@ -18,8 +19,9 @@ from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
 from kernels.programs.program import ProgramNode, Recipe, StepKind
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
+from kernels.rules import dense_native
 from kernels.rules.loop_printer import Factor, Product, matrices
-from kernels.rules.op import Op
+from kernels.rules.op import Op, parameters_of
 from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
@@ -35,6 +37,8 @@ def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[b
     """Return a call that does what an instruction does on dense operands, with a result of this spec."""
     name, recipe = instruction.op.name, _recipe_of(instruction, spec)
     forward = plan(recipe, reverse=False)
+    if not len(forward.tasks):
+        raise Uncompiled(f"{name} is computed with another result")
     kernel, pulls = _kernel_of(forward, len(recipe.arguments)), _pulls_of(recipe, wanted)
     if kernel is not None and pulls is not None:
         return NativeCall(name, fused.KERNEL, kernel, pulls)
@@ -162,6 +166,8 @@ class _Interpreted:
 
 def _array(like: Array, address: int) -> Array:
     """Return the array at an address, dense, of the shape and dtype of another."""
+    if not like.size:
+        return like
     return np.frombuffer((ctypes.c_byte * like.nbytes).from_address(address), like.dtype).reshape(like.shape)
 
 
@@ -197,11 +203,43 @@ def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     if spec.dtype.kind in "bi":  # which no gradient comes to
         refs = [o._replace(wanted=False) if isinstance(o, Ref) else o for o in instruction.operands]
         instruction = replace(instruction, form=None, operands=tuple(refs))
-    if not spec.size or (instruction.form is not None and spec.dtype not in FLOATS):
+    if instruction.form is not None and spec.dtype not in FLOATS:
         raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
     placed = _CallMemory(instruction, program, in_order=True)
     call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
     return placed.statements(call)
+
+
+def called_directly(instruction: RolledInstruction, program: RolledProgram, name: str) -> list[AnyStatement]:
+    """Return an instruction as a call of a function of kernels.rules.dense_native, and of those of its pullbacks."""
+    placed = _CallMemory(instruction, program, in_order=True)
+    spec, inputs = placed.operands[0].spec, placed.operands
+    count, n = math.prod(spec.shape[:-2]), spec.shape[-1]
+    numbers = {"count": count, "n": n, "m": inputs[-1].spec.size // (count * n)}
+    numbers["rounding"] = float(np.finfo(spec.dtype).eps) ** 0.5
+    names = instruction.op.inputs
+    reads = {name: fused.CalledOperand(k) for k, name in enumerate(names)}
+    reads |= {"y": fused.CalledOperand(fused.RESULT), "g": fused.CalledOperand(fused.RESULT, gradient=True)}
+
+    def call(function: str, target: fused.CalledOperand) -> DirectCall:
+        _, *asked = parameters_of(getattr(dense_native, function))
+        places = (target, *[reads[name] for name in asked if name in reads])
+        return DirectCall(function, places, tuple([numbers[name] for name in asked if name in numbers]))
+
+    wanted = wanted_of(instruction)
+    targets = [(f"{name}_to_{x}", fused.CalledOperand(k, gradient=True)) for k, x in enumerate(names) if wanted[k]]
+    pullbacks = tuple([call(*target) for target in targets])
+    return placed.statements(NativeCall(name, "", call(name, reads["y"]), pullbacks))
+
+
+def of_nothing(instruction: RolledInstruction, target: Ref, program: RolledProgram) -> AnyStatement:
+    """Return what an instruction gives whose operands have no elements: a constant, the sum of nothing say."""
+    machine = Machine(plan(_recipe_of(instruction, target.spec), reverse=False))
+    with np.errstate(all="ignore"):
+        machine.run([np.empty_like(place) for place in machine.inputs])
+    constant, dtype = fused.constant_value(program, machine.outputs[0].copy()), target.spec.dtype
+    copy = fused.CONVERSIONS.get((dtype, dtype), fused.COPY)
+    return fused.mapped(copy, target.spec.shape, (constant,), target, target.spec.strides, (False,))
 
 
 def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
@@ -222,12 +260,23 @@ def _check(operand: Any, op: Op) -> None:
     if not isinstance(operand, Ref):
         return
     dtype = operand.spec.dtype
-    if not operand.spec.size:
-        raise Uncompiled("an array has no elements")
     if operand.wanted and dtype not in FLOATS:
         raise Uncompiled(f"{dtype} with a gradient")
     if not is_dense(operand.spec) and (dtype not in _COPIED or isinstance(op, Gather)):
         raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
+
+
+def guard_of_array(instruction: RolledInstruction, x: Ref, program: RolledProgram) -> list[AnyStatement]:
+    """Return a guard of more than one element: a call that keeps what it finds."""
+    spec, loop = x.spec, program.values[x.value].loop
+    kept = fused.dense_value(program, spec.shape, spec.dtype, loop)
+    placed = _CallMemory(replace(instruction, result=kept.value), program, in_order=True)
+    places = tuple([fused.CalledOperand(k) for k in (fused.RESULT, 0, 1)])
+    call = NativeCall("guard", "", DirectCall("differs", places, (spec.size,)), ())
+    *copies, statement = placed.statements(call)
+    assert isinstance(statement, fused.CallStatement)
+    statement.guards = True
+    return [*copies, statement]
 
 
 class _CallMemory:

@@ -484,7 +484,7 @@ def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
     """Yield the calls of a program."""
     for placed in fusion.placed:
         statement = placed.statement
-        if isinstance(statement, CallStatement):
+        if isinstance(statement, CallStatement) and statement.call.by:
             times = math.prod([program.loops[loop].count for loop in program.loops_around(statement.result.value)])
             yield CallAccount(statement.call.name, statement.call.by, statement.line, times)
 

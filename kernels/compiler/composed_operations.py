@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.called_instructions import called, product, wanted_of
+from kernels.compiler.called_instructions import called, called_directly, guard_of_array, of_nothing, product, wanted_of
 from kernels.compiler.statements import COPY, FLOATS, INT64, Access, AnyStatement, mapped
 from kernels.foundation.specs import Strides, broadcast, is_dense, part_of
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select, counted
@@ -61,11 +62,25 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._mapped(op, inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> TracedArray:
+        if func is np.stack:
+            return self._stacked(*args, **kwargs)
         if func is not np.where or kwargs:
             raise Uncompiled(f"np.{func.__name__} in parts of an operation")
         op = OPS[func.__name__]
         assert isinstance(op, Elementwise)
         return self._mapped(op, args)
+
+    def _stacked(self, parts: list[TracedArray], axis: int) -> TracedArray:
+        """Return arrays of one shape side by side along a new axis."""
+        shape, wanted = list(self.shape), any(part.ref.wanted for part in parts)
+        shape.insert(axis % (len(shape) + 1), len(parts))
+        target = self.trace.value(tuple(shape), self.dtype, wanted=wanted)
+        strides = list(target.spec.strides)
+        stride = strides.pop(axis)
+        for k, part in enumerate(parts):
+            place = target._replace(offset=target.offset._replace(constant=k * stride))
+            _put(part, place, tuple(strides), self.trace)
+        return TracedArray(target, self.trace)
 
     def _mapped(self, op: Elementwise, inputs: tuple[Any, ...]) -> TracedArray:
         operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
@@ -141,10 +156,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def composed(
     parts: Any, operands: tuple[Ref, ...], params: dict[str, Any], target: Access, program: RolledProgram
-) -> list[AnyStatement]:
+) -> list[AnyStatement] | None:
     """Return the statements of an operation, whose result, with dims of 1 kept, goes to ``target``.
 
-    Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
+    Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit,
+    which is None here.
     """
     dtype = target.ref.spec.dtype
     trace = StatementTrace(
@@ -152,7 +168,7 @@ def composed(
     )
     result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
     if result is NotImplemented:
-        raise Uncompiled("too large for its parts")
+        return None
     _put(result, target.ref, target.strides, trace)
     return trace.statements
 
@@ -194,15 +210,26 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     y = _extremum(fixed, axes, largest=largest)
     if not x.ref.wanted:
         return y
-    count = x.ref.spec.shape[axis]
-    if count > 1 / np.finfo(x.dtype).eps:
-        raise Uncompiled(f"places that are no numbers in {x.dtype}")
-    shape = [1] * len(x.ref.spec.shape)
-    shape[axis] = count
-    places = x.trace.constant(np.arange(float(count)).reshape(shape))
-    place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
+    places, place = _place(fixed, y, axis)
     rule = fused.rule_of(lambda g, i, n: cut(i != n, g), x.dtype)
     return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
+
+
+def first_place(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
+    """Return where the extrema stand along an axis."""
+    fixed = x.constant()
+    return _place(fixed, _extremum(fixed, (axis,), largest=largest), axis)[1]
+
+
+def _place(x: TracedArray, y: TracedArray, axis: int) -> tuple[TracedArray, TracedArray]:
+    """Return the places along an axis, and those where x is first y."""
+    count = x.shape[axis]
+    if count > 1 / np.finfo(x.dtype).eps:
+        raise Uncompiled(f"places that are no numbers in {x.dtype}")
+    shape = [1] * len(x.shape)
+    shape[axis] = count
+    places = x.trace.constant(np.arange(float(count)).reshape(shape))
+    return places, -np.maximum.reduce(np.where(_is_extremum(x, y), -places, -math.inf), axis=(axis,), keepdims=True)
 
 
 def _picked(inputs: tuple[str, ...], pullback: fused.ScalarRule) -> fused.ScalarOperation:
@@ -249,13 +276,24 @@ def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     op, target = instruction.op, instruction.target  # of a write
     if instruction.result >= 0:
         target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
-    for operand in (*instruction.operands, target):
+    sizes = {operand.spec.size for operand in instruction.operands if isinstance(operand, Ref)}
+    if target is not None and not target.spec.size:
+        return []
+    if instruction.result >= 0 and sizes == {0}:
+        return [of_nothing(instruction, target, program)]
+    made = list[AnyStatement]()
+    narrow = [isinstance(operand, Ref) and operand.spec.dtype == fused.INT32 for operand in instruction.operands]
+    if any(narrow) and instruction.result >= 0:
+        loop, pairs = program.values[instruction.result].loop, zip(instruction.operands, narrow, strict=True)
+        operands = [_as(o, INT64, loop, program, made) if is_narrow else o for o, is_narrow in pairs]
+        instruction = replace(instruction, operands=tuple(operands))
+    for operand in (*instruction.operands, None if isinstance(op, Copy) else target):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
             raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
     maker = _MAKERS.get(type(op))
     if maker is None:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return maker(instruction, target, program)  # type: ignore[no-any-return]
+    return [*made, *maker(instruction, target, program)]
 
 
 def _elementwise(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
@@ -267,7 +305,7 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
         widest, loop = np.result_type(*kinds), program.values[instruction.result].loop
         if widest not in FLOATS:
             raise Uncompiled(f"{op.name} of several dtypes")
-        floats = [_as_float(o, widest, loop, program, made) for o in operands[op.condition :]]
+        floats = [_as(o, widest, loop, program, made) for o in operands[op.condition :]]
         operands, kinds = (*operands[: op.condition], *floats), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
     if numeric in FLOATS and target.spec.dtype not in (numeric, fused.BOOL):
@@ -284,8 +322,8 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
 
-def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
-    """Return an operand as floats of a dtype."""
+def _as(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand as numbers of a dtype."""
     if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
     operation = fused.CONVERSIONS.get((operand.spec.dtype, dtype))
@@ -324,7 +362,7 @@ def _write(instruction: RolledInstruction, target: Any, program: RolledProgram) 
     if instruction.params:
         memory, gradient = instruction.params
         places = np.ascontiguousarray(memory, np.int64)
-        if memory is not gradient:
+        if memory is not gradient and places.size:
             raise Uncompiled("a write to places that are others in the gradient")
         if not op.adds and len(np.unique(places)) < places.size:
             raise Uncompiled("several writes to one place")
@@ -332,6 +370,8 @@ def _write(instruction: RolledInstruction, target: Any, program: RolledProgram) 
     elif old and program.values[target.value].written:  # places: what was there before is an operand of versions
         (index,), old, shape = old, [], old[0].spec.shape
         places, strides = fused.Access(index, index.spec.strides), (0,) * len(shape)
+    if 0 in shape:
+        return []
     is_wanted = wanted_of(instruction)[:1]
     operation, operands, wanted = fused.COPY, (value,), is_wanted
     before = old[0] if old else target._replace(wanted=target.spec.dtype in FLOATS)
@@ -445,11 +485,17 @@ def _select(instruction: RolledInstruction, target: Any, program: RolledProgram)
     op, (axis, keepdims, *of_places) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Select)
-    if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
-        raise Uncompiled("a place of an extremum")
-    strides = spread(target.spec.strides, len(operand.spec.shape), (axis,), keepdims)
-    parts, into = partial(first, largest=op.locate is np.argmax), target._replace(wanted=operand.wanted)
-    return composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
+    if not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
+        raise Uncompiled("an extremum of integers, or of a number")
+    into, largest, shape = target._replace(wanted=operand.wanted), op.locate is np.argmax, target.spec.shape
+    if of_places:
+        into = fused.dense_value(program, shape, operand.spec.dtype, program.values[target.value].loop)
+    parts = partial(first_place if of_places else first, largest=largest)
+    strides = spread(into.spec.strides, len(operand.spec.shape), (axis,), keepdims)
+    made = composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
+    if of_places:
+        made.append(mapped(fused.WHOLE, shape, (into,), target, target.spec.strides, (False,)))
+    return made
 
 
 def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
@@ -459,9 +505,16 @@ def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
     flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
-    if op.parts is None or not (same or flags) or instruction.params[1:]:
+    if not (same or flags) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(into), program)
+    params = dict(instruction.params[0])
+    made = None if op.parts is None else composed(op.parts, refs, params, fused.over_itself(into), program)
+    if made is not None:
+        return made
+    function = "" if op.direct is None else op.direct(*[ref.spec.shape for ref in refs], **params)
+    if not function:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
+    return called_directly(instruction, program, function)
 
 
 def _contraction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
@@ -497,10 +550,12 @@ def _gather(instruction: RolledInstruction, target: Any, _: RolledProgram) -> li
     return [mapped(fused.COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 
-def _guard(instruction: RolledInstruction, *_: object) -> list[fused.GuardStatement]:
+def _guard(instruction: RolledInstruction, _: Any, program: RolledProgram) -> list[AnyStatement]:
     x, expected = instruction.operands
-    if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
-        raise Uncompiled("a guard of an array")
+    if not isinstance(x, Ref) or not isinstance(expected, Ref):
+        raise Uncompiled("a guard of a number")
+    if x.spec.size != 1:
+        return guard_of_array(instruction, x, program) if x.spec.size else []
     return [fused.GuardStatement((fused.Access(x, ()), fused.Access(expected, ())), ())]
 
 

@@ -88,16 +88,16 @@ def inner_part(placed: Placed, target: scalar.Address, bound: set[str]) -> tuple
     ]
     item = access.ref.spec.dtype.itemsize
     terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
-    elements = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
+    elements = elements_side_by_side([(stride, extent) for stride, extent, _ in axes], item)
     if elements:
         return scalar.Address(target.value, access.ref.offset.constant, terms, target.at), elements
-    elements = _side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
+    elements = elements_side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
     if not elements:
         raise Uncompiled("sums over a middle axis, apart in memory")
     return scalar.Address(target.value, target.constant, terms, target.at), elements
 
 
-def _side_by_side(axes: list[tuple[int, int]], item: int) -> int:
+def elements_side_by_side(axes: list[tuple[int, int]], item: int) -> int:
     """Return how many elements axes, strides and extents, go through, if these fill their memory; else 0."""
     width = item
     for stride, extent in sorted(axes):
@@ -389,7 +389,8 @@ class Expansion(scalar.ScalarNames):
         operands = tuple([self._begin_of(ref, placed) for ref in statement.operands])
         sizes = tuple([ref.spec.size for ref in statement.operands])
         target = self._begin_of(statement.result, placed)
-        self.emit(scalar.CallKernel(statement.call, operands, target, statement.wanted, sizes))
+        number, terms = self._number_of(statement) if statement.guards else (scalar.GIVE_UP, ())
+        self.emit(scalar.CallKernel(statement.call, operands, target, statement.wanted, sizes, number, terms))
 
     def _begin_of(self, ref: Ref, placed: Placed) -> scalar.Address:
         """Return where the first element of a reference stands."""
@@ -400,14 +401,15 @@ class Expansion(scalar.ScalarNames):
         if statement.line in self.program.conditional:
             raise Uncompiled("a call, or a look-up, in some ways alone that a loop's iterations go", statement.line)
 
-    def _number_of(self, statement: fused.GuardStatement) -> tuple[int, scalar.Terms]:
+    def _number_of(self, statement: fused.GuardStatement | fused.CallStatement) -> tuple[int, scalar.Terms]:
         """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""
         steps = self.scope.block.steps()
         if any(step.loop.ends is not None for step in steps):
             left = [step.loop.ends is not None and not step.loop.ends.counted for step in steps]
             return scalar.LEAVE if left[-1] else scalar.LEAVE_ALL if any(left) else scalar.GIVE_UP, ()
         number = self._guard_numbers[statement.line]
-        self.guards[number] = statement.pairs[0].ref.spec.dtype
+        if isinstance(statement, fused.GuardStatement):
+            self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, step.loop.guards) for step in steps])
 
 

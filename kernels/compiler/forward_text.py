@@ -10,7 +10,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
 from kernels.compiler.compiled_code import LEAST, ProgramText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel
+from kernels.compiler.statements import BOOL, FLOAT32, INT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, DirectCall
 from kernels.compiler.storage import Element, Region, Storage
 
 # Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
@@ -207,7 +207,7 @@ def _is_left(item: scalar.StepLoop) -> bool:
     """Whether a guard in a loop ends that around it, too."""
     if item.loop.ends is not None and not item.loop.ends.counted:
         return False
-    checks = [part for part in item.body.items if isinstance(part, scalar.GuardCheck)]
+    checks = [part for part in item.body.items if isinstance(part, scalar.GuardCheck | scalar.CallKernel)]
     inner = [part for part in item.body.items if isinstance(part, scalar.StepLoop)]
     return any(check.number == scalar.LEAVE_ALL for check in checks) or any(_is_left(loop) for loop in inner)
 
@@ -275,28 +275,35 @@ class ForwardText:
     def on_GuardCheck(self, item: scalar.GuardCheck) -> None:  # noqa: N802
         """Print a guard."""
         first, second = item.names
-        if item.number == scalar.GIVE_UP:
-            then = [f"return {giving_up(self.storage)}"]
-        elif item.number == scalar.LEAVE:
-            then = ["break"]
-        elif item.number == scalar.LEAVE_ALL:
-            then = [f"{LEFT} = 1", "break"]
-        else:
+        if item.number >= 0:
             self.text.store(Element(self.storage.checked[item.number], 0), "=", first)
-            then = [f"return {' + '.join([str(item.number), *(f'{step} * {name}' for name, step in item.terms)])}"]
-        self.text.when(f"bits_of({first}) != bits_of({second})", *then)
+        self.text.when(f"bits_of({first}) != bits_of({second})", *self._stopping(item))
+
+    def _stopping(self, item: scalar.GuardCheck | scalar.CallKernel) -> list[str]:
+        """Return what is done where a guard misses, or a call fails."""
+        if item.number == scalar.GIVE_UP:
+            return [f"return {giving_up(self.storage)}"]
+        if item.number in (scalar.LEAVE, scalar.LEAVE_ALL):
+            return ["break"] if item.number == scalar.LEAVE else [f"{LEFT} = 1", "break"]
+        return [f"return {' + '.join([str(item.number), *(f'{step} * {name}' for name, step in item.terms)])}"]
 
     def on_CallKernel(self, item: scalar.CallKernel) -> None:  # noqa: N802
         """Print a call."""
         self.called(item, item.call.forward)
 
-    def called(self, item: scalar.CallKernel, kernel: CalledKernel) -> None:
+    def called(self, item: scalar.CallKernel, kernel: CalledKernel | DirectCall) -> None:
         """Print a call of a kernel; its address and layout are constants of the program."""
+        begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
+        if isinstance(kernel, DirectCall):
+            kind = self.storage.element(item.target).region.kind
+            texts = [*[f"pointer_{kind}({begin})" for begin in begins], *map(repr, kernel.numbers)]
+            failed = f"dense_native.{kernel.function}({', '.join(texts)}) != 0"
+            self.text.when(failed, *self._stopping(item))
+            return
         where, how = self.storage.constant(np.array([kernel.address])), self.storage.constant(kernel.layout)
         if kernel.owner is not None:
             self.storage.owners.append(kernel.owner)
         table, count = self.storage.scratch("i8", len(kernel.places) + kernel.fails), len(kernel.places)
-        begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
         self.text.put(*[f"{table.name}[{k}] = {begin}" for k, begin in enumerate(begins)])
         if kernel.fails:
             self.text.put(f"{table.name}[{count}] = 0")
@@ -369,4 +376,6 @@ _LANES, _MASKED = 8, 64  # elements of a vector, and the extent from which on th
 
 def value_of(element: Element) -> str:
     """Return an element as a number, as text."""
+    if element.region.dtype == INT32:
+        return f"np.int64({element})"
     return f"({element} != 0)" if element.region.dtype == BOOL else f"{element}"

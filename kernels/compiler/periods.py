@@ -234,7 +234,8 @@ class Extraction:
         base, offset, spec = (column[nodes] for column in (self.columns.base, self.columns.offset, self.specs))
         wanted = wanted & is_node & self.columns.wants[nodes]
         apart = self._apart[nodes] | (self.columns.buffer_offset[nodes] != offset)
-        odd = np.flatnonzero(wanted & (apart | (self.patterns.apart[spec] != 0)))
+        some = self.patterns.high[spec] > self.patterns.low[spec]
+        odd = np.flatnonzero(wanted & some & (apart | (self.patterns.apart[spec] != 0)))
         if len(odd):
             at = int(row[odd[0]])
             raise Uncompiled("a gradient that stands elsewhere than its value", int(self.steps[at]) if at >= 0 else -1)

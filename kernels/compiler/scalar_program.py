@@ -156,13 +156,18 @@ class StepLoop:
 
 @dataclass(slots=True, eq=False)
 class CallKernel:
-    """``target = call(operands)``, arrays in memory that begin at these addresses."""
+    """``target = call(operands)``, arrays in memory that begin at these addresses.
+
+    Where it fails, that is as where a guard with ``number`` and ``terms`` finds what differs.
+    """
 
     call: fused.NativeCall
     operands: tuple[Address, ...]
     target: Address
     wanted: tuple[bool, ...]
     sizes: tuple[int, ...]  # elements of the operands
+    number: int = GIVE_UP
+    terms: Terms = ()
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -318,6 +323,7 @@ class ScalarNames:
                 return name
         here, self.scope = self.scope, self._hoisted(address)
         item = Load("", address)
+        dtype = INT64 if dtype == fused.INT32 else dtype
         item.name = self.name(item, dtype, "n" if dtype == INT64 else "v")
         self.emit(item)
         self.scope.elements[address] = item.name

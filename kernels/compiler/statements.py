@@ -31,6 +31,7 @@ from kernels.rules.op import OPS, SMALL, Functions, Symbol, literal_of, paramete
 # What an operation does to one element, as text: its rules, read from its record, with places for the operands.
 
 FLOATS = FLOAT64, FLOAT32
+INT32 = np.dtype(np.int32)  # in memory alone: elements are read as integers of 64 bits
 _CHEAP = (
     "add", "subtract", "multiply", "negative", "square", "cut", "less", "less_equal", "greater", "greater_equal",
     "equal", "not_equal", "where", "absolute", "fabs", "maximum", "minimum", "logical_and", "logical_or", "logical_not",
@@ -155,6 +156,9 @@ CONVERSIONS = {
     (INT64, FLOAT32): _conversion("np.float32({x})"),
     (BOOL, INT64): _conversion("(1 if {x} else 0)"),
     (INT64, INT64): _conversion("{x}"),
+    (INT32, INT64): _conversion("{x}"),
+    (INT64, INT32): _conversion("{x}"),
+    (INT32, INT32): _conversion("{x}"),
     (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
     (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
 }
@@ -197,6 +201,7 @@ PUT = scalar_operation("put", "bx", "{x}", 0, _PASSED, None)
 ADDITION = scalar_operation(np.add.__name__, "ab", "({a} + {b})", 1, _PASSED, _PASSED)
 LARGER = scalar_operation(np.maximum.__name__, "ab", "np.maximum({a}, {b})", 1, None, None)
 EITHER = scalar_operation("either", "ab", "{b}", 0, _PASSED, _PASSED)  # one of two numbers that are the same
+FIRST = scalar_operation("first", "ab", "{a}", 0, None, _PASSED)  # what has the value, and what has the gradient
 SCALED = scalar_operation("scale", "ab", "({a} / {b})", 5, "({g} / {b})", None)
 LARGEST_INTEGER = np.fmax  # stands for a maximum of integers, where a ufunc says what reduces
 LARGER_INTEGER = scalar_operation("larger integer", "ab", "({a} if {a} > {b} else {b})", 1, None, None)
@@ -235,17 +240,26 @@ class CalledKernel:
     owner: Any = None  # what has to live as long as the address is used
 
 
+class DirectCall(NamedTuple):
+    """A call of a function of kernels.rules.dense_native on places and numbers, which is compiled with the program."""
+
+    function: str
+    places: tuple[CalledOperand, ...]
+    numbers: tuple[float, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class NativeCall:
     """``forward`` computes the result; ``pullbacks`` add to the gradients of the operands that want one.
 
-    ``by`` says what runs it. ``covers``: where the cotangent has a contribution throughout, so have those.
+    ``by`` says what runs it, "" if the program itself. ``covers``: where the cotangent has a contribution throughout,
+    so have those.
     """
 
     name: str
     by: str
-    forward: CalledKernel
-    pullbacks: tuple[CalledKernel, ...]
+    forward: CalledKernel | DirectCall
+    pullbacks: tuple[CalledKernel | DirectCall, ...]
     covers: bool = False
 
     def read_back(self) -> set[int]:
@@ -307,13 +321,17 @@ class Statement:
 
 @dataclass(slots=True, eq=False)
 class CallStatement:
-    """``target = call(operands)``, whole arrays in memory; ``wanted``: which operands' gradients."""
+    """``target = call(operands)``, whole arrays in memory; ``wanted``: which operands' gradients.
+
+    ``guards``: the program stops where it fails, and the result is what was found.
+    """
 
     call: NativeCall
     operands: tuple[Ref, ...]
     result: Ref
     wanted: tuple[bool, ...]
     line: int = -1
+    guards: bool = False
 
     @property
     def target(self) -> Access:
@@ -342,6 +360,11 @@ class GuardStatement:
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
         return [*self.pairs]
+
+
+def is_guard(statement: AnyStatement) -> bool:
+    """Whether a statement may stop the program."""
+    return isinstance(statement, GuardStatement) or (isinstance(statement, CallStatement) and statement.guards)
 
 
 AnyStatement: TypeAlias = Statement | CallStatement | GuardStatement

@@ -50,7 +50,8 @@ class Routine(Op):
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
     (kernels/rules/loop_printer.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
     maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
-    return lists of what is side by side along the last axes, or NotImplemented. ``unsettled`` returns whether the
+    return lists of what is side by side along the last axes, or NotImplemented; then ``direct(*shapes, **params)``
+    names the function of kernels.rules.dense_native that the program calls, or "". ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.
     """
 
@@ -65,6 +66,7 @@ class Routine(Op):
     native: Callable[..., Any] | None = None
     rows: Callable[..., Any] | None = None
     parts: Rule | None = None
+    direct: Callable[..., str] | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
     unsettled: Rule | None = None

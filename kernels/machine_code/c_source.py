@@ -18,8 +18,10 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.specs import Array
+from kernels.language.cache_files import text_of
 from kernels.language.expressions import UntranslatedError
 from kernels.machine_code.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, Parameter, parameters_of
+from kernels.rules import dense_native
 
 # Expressions and statements of native source as text of C, with C's types.
 
@@ -51,12 +53,14 @@ WRITTEN = {
 }
 """Functions that C's library has not, or not as NumPy means them: T is their type, F their name."""
 ANGLES = {"deg2rad": math.pi / 180, "radians": math.pi / 180, "rad2deg": 180 / math.pi, "degrees": 180 / math.pi}
+CONSTANTS = {name: value for name, value in vars(dense_native).items() if name.isupper()}
 TESTS = {"isinf": "(isinf({}) != 0)", "isfinite": "(isfinite({}) != 0)", "signbit": "(signbit({}) != 0)"}
 CASTS = {"float64": "double", "float32": "float", "int64": "int64_t", "int": "int64_t"}
-POINTERS = {"f8": "double *", "f4": "float *", "i8": "tape_int64 *", "b1": "uint8_t *"}
+POINTERS = {"f8": "double *", "f4": "float *", "i8": "tape_int64 *", "i4": "int32_t *", "b1": "uint8_t *"}
 _SIGNS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.BitAnd: "&", ast.Eq: "==",
-    ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: " && ", ast.Or: " || ",
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%", ast.BitAnd: "&",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: " && ",
+    ast.Or: " || ",
 }  # fmt: skip
 
 
@@ -87,14 +91,17 @@ class CFunction:
     """One function of native source as text of C."""
 
     def __init__(self, module: CModule, tree: ast.FunctionDef, kinds: Sequence[str]) -> None:
-        self.module, self.name = module, f"{module.prefix}_{tree.name}"
+        self.module, self.name = module, module.named(tree.name, kinds)
         parameters = [parameter.arg for parameter in tree.args.args]
         self.variables = dict(zip(parameters, kinds, strict=True))
         self.read: set[str] = set()
+        self.arrays: dict[str, str] = {}  # how many elements those on the stack have
         self.lines: list[str] = []
         self._block(tree.body, 1)
         head = ", ".join(map(self._declared, parameters))
-        local = [f"    {self._declared(name)} = 0;" for name in self.variables if name not in parameters]
+        plain = [name for name in self.variables if name not in parameters and name not in self.arrays]
+        local = [f"    {self._declared(name)} = 0;" for name in plain]
+        local += [f"    {self.variables[name][:-1]}{variable(name)}[{size}];" for name, size in self.arrays.items()]
         local += [f"    (void){variable(v)};" for v in self.variables if v not in self.read]  # no compiler warns then
         self.text = "\n".join([f"static int64_t {self.name}({head})", "{", *local, *self.lines, "}"])
 
@@ -109,18 +116,16 @@ class CFunction:
     def _statement(self, node: ast.stmt, depth: int) -> None:
         put = self._put
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                x = self.value(value)
-                self.variables.setdefault(name, x.kind)
-                put(depth, f"{variable(name)} = {bare(x.text)};")
-            case ast.Assign(targets=[target], value=value):
-                put(depth, f"{self.value(target).text} = {bare(self.value(value).text)};")
-            case ast.AugAssign(target=ast.expr() as target, op=op, value=value):
-                put(depth, f"{self.value(target).text} {_SIGNS[type(op)]}= {bare(self.value(value).text)};")
+            case ast.Assign() | ast.AugAssign():
+                self._assigned(node, depth)
             case ast.Return(value=ast.expr() as value):
                 put(depth, f"return {bare(self.value(value).text)};")
-            case ast.If(test=test, body=body, orelse=[]):
+            case ast.If(test=test, body=body, orelse=others):
                 self._inside(depth, f"if ({bare(self.value(test).text)}) {{", body)
+                if others:
+                    self._inside(depth, "else {", others)
+            case ast.Expr(value=value):  # a call, or a docstring
+                put(depth, *[f"{self.value(value).text};"] if isinstance(value, ast.Call) else [])
             case ast.While(test=test, body=body):
                 self._inside(depth, f"while ({bare(self.value(test).text)}) {{", body)
             case ast.For(target=ast.Name(id=name) as index, iter=ast.Call(args=bounds), body=body):
@@ -136,8 +141,23 @@ class CFunction:
             case _:
                 raise UntranslatedError(f"{ast.unparse(node)} has no counterpart in C")
 
-    def _put(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
+    def _assigned(self, node: ast.stmt, depth: int) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                self._block([ast.Assign([name], x) for name, x in zip(names, values, strict=True)], depth)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(ast.Name("local_f8" | "local_i8" as f), [n])):
+                self.variables[name], self.arrays[name] = POINTERS[f[-2:]], ast.unparse(n)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                x = self.value(value)
+                self.variables.setdefault(name, x.kind)
+                self._put(depth, f"{variable(name)} = {bare(x.text)};")
+            case ast.Assign(targets=[target], value=value):
+                self._put(depth, f"{self.value(target).text} = {bare(self.value(value).text)};")
+            case ast.AugAssign(target=ast.expr() as target, op=op, value=value):
+                self._put(depth, f"{self.value(target).text} {_SIGNS[type(op)]}= {bare(self.value(value).text)};")
+
+    def _put(self, depth: int, *texts: str) -> None:
+        self.lines += ["    " * depth + text for text in texts]
 
     def _inside(self, depth: int, head: str, body: list[ast.stmt]) -> None:
         self._put(depth, head)
@@ -166,6 +186,8 @@ class CFunction:
             case ast.Name(id=name) if name in self.variables:
                 self.read.add(name)
                 text, kind = variable(name), self.variables[name]
+            case ast.Name(id=name) if name in CONSTANTS:
+                text, kind = float_text(CONSTANTS[name]), "double"
             case ast.Subscript(value=ast.Name(id=name), slice=at) if name in self.variables:
                 self.read.add(name)
                 element = self.variables[name].removesuffix(" *")
@@ -207,11 +229,13 @@ class CFunction:
             return CNumber(float_text(float(ast.literal_eval(args[0]))), "double")
         operands = [self.value(arg) for arg in args]
         texts, kind = [x.text for x in operands], "int64_t"
-        if name == "program":
+        if name in self.module.trees:
             called = self.module.function(name, [x.kind for x in operands])
             text = f"{called}({', '.join(map(bare, texts))})"
         elif name == "load_i8":
             text = f"(*(tape_int64 *)(intptr_t){texts[0]})"
+        elif name == "begin_of":
+            text = f"((int64_t)(intptr_t){texts[0]})"
         elif name.startswith("pointer_"):
             kind = POINTERS[name.removeprefix("pointer_")]
             text = f"({kind})(intptr_t){texts[0]}"
@@ -326,19 +350,30 @@ extern "C" {{
 """
 
 
+def _functions(source: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+
 class CModule:
     """The functions of one program in C, each behind those that it calls."""
 
     def __init__(self, prefix: str, source: str) -> None:
         self.prefix = prefix
         self.texts: dict[str, str] = {}
-        self._trees = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+        self.printed = _functions(source)
+        self.trees = _functions(text_of(dense_native.__name__)) | self.printed
+
+    def named(self, name: str, kinds: Sequence[str]) -> str:
+        """Return what a function of native source is called in C."""
+        suffix = "f" if name not in self.printed and "float *" in kinds else ""
+        return f"{self.prefix}_{name}{suffix}"
 
     def function(self, name: str, kinds: Sequence[str]) -> str:
         """Return the name of a function of native source, which is written before its callers."""
-        made = CFunction(self, self._trees[name], kinds)
-        self.texts[made.name] = made.text
-        return made.name
+        named = self.named(name, kinds)
+        if named not in self.texts:
+            self.texts[named] = CFunction(self, self.trees[name], kinds).text
+        return named
 
     def written(self, name: str, kind: str) -> str:
         """Return the name of a function that C's library has not, likewise."""

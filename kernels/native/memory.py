@@ -132,14 +132,14 @@ def begin_of(typingctx: Any, pointer: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def bits_of(typingctx: Any, value: Any) -> Any:  # noqa: ARG001
-    """The bits of a double; of a single, in the upper half, so that -0.0 is alike; of a boolean the integer."""
+    """The bits of a double; of a single, in the upper half, so that -0.0 is alike; of a boolean or integer that."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         if signature.args[0] == types.float64:
             return builder.bitcast(args[0], _I64)
         if signature.args[0] == types.float32:
             return builder.shl(builder.zext(builder.bitcast(args[0], _WIDTH["i4"]), _I64), _I64(32))
-        return builder.zext(args[0], _I64)
+        return args[0] if args[0].type == _I64 else builder.zext(args[0], _I64)
 
     return types.int64(value), codegen
 

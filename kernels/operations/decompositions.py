@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
-from kernels.operations.solves import LinAlgError, lapack, solve_triangular, which
+from kernels.operations.solves import LinAlgError, directly, lapack, solve_triangular, which
 from kernels.rules.op import dispatched, turned
 
 _QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
@@ -78,8 +78,8 @@ def cholesky_jvp(t: Any, y: Any) -> Any:
 Routine(
     name="cholesky", doc="The lower triangular factor of a positive-definite matrix.",
     grad_fn="LinalgCholeskyExBackward0",
-    forward=_cholesky, vjp=cholesky_vjp, jvp=cholesky_jvp, samples=((((3, 3),), {}), (((2, 2, 2),), {})),
-    domain=("spd",),
+    forward=_cholesky, vjp=cholesky_vjp, jvp=cholesky_jvp, direct=directly("cholesky"),
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("spd",),
 )  # fmt: skip
 
 
@@ -228,7 +228,7 @@ Routine(
     name="eigh", doc="Eigenvalues and eigenvectors of a symmetric matrix.", grad_fn="LinalgEighBackward0",
     results=("w", "v"),
     forward=lambda a, *, uplo: tuple(np.linalg.eigh(a, uplo)), vjp=_eigh_vjp, jvp=_eigh_jvp,
-    unsettled=lambda g_v, w: _asks_for_limits(w, g_v),
+    unsettled=lambda g_v, w: _asks_for_limits(w, g_v), direct=directly("eigh"),
     samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})), domain=("spd",),
 )  # fmt: skip
 
@@ -269,7 +269,7 @@ def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
 Routine(
     name="eigvalsh", doc="Eigenvalues of a symmetric matrix.", grad_fn="LinalgEighBackward0",
     forward=lambda a, *, uplo: np.linalg.eigvalsh(a, uplo), vjp=lambda g, a, uplo: spectral(a, g, uplo=uplo),
-    jvp=_eigvalsh_jvp, samples=((((3, 3),), {"uplo": "L"}),), domain=("spd",),
+    jvp=_eigvalsh_jvp, direct=directly("eigvalsh"), samples=((((3, 3),), {"uplo": "L"}),), domain=("spd",),
 )  # fmt: skip
 
 

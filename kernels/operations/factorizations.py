@@ -247,7 +247,8 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
         doc="The inverse of a matrix." if _name == "inv" else "The inverse of a matrix, and which pivot is zero, or 0.",
         grad_fn="LinalgInvExBackward0",
         forward=_forward, vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
-        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y), parts=None if _params else solves.inverse_parts,
+        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
+        parts=None if _params else solves.inverse_parts, direct=None if _params else solves.directly("inverse"),
         extras=("info",) if _params else (), samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
         domain=("wellconditioned",),
     )  # fmt: skip
@@ -259,13 +260,23 @@ _WELL_CONDITIONED = 1e4
 @dispatched
 def cofactors(a: Any, y: Any) -> Any:
     """Return the derivative of a determinant y; of singular matrices too, which the inverse does not reach."""
-    inverted = _inverse_if_well_conditioned(a)
+    rows = _powers(np.max(np.abs(a), axis=-1, keepdims=True, initial=0.0))
+    columns = _powers(np.max(np.abs(a * rows), axis=-2, keepdims=True, initial=0.0))
+    scaled, scales, y = a * rows * columns, rows * columns, np.reshape(y, (*a.shape[:-2], 1, 1))
+    inverted = _inverse_if_well_conditioned(scaled)
     if inverted is not None:
-        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverted)
+        return y * turned(inverted) * scales
     if not np.all(np.isfinite(y)):
-        return np.full_like(a, np.nan) * np.reshape(y, (*a.shape[:-2], 1, 1))
-    u, s, vh, sign = _signed_svd(a)
-    return np.matmul(u * (sign[..., None] * _others(s))[..., None, :], vh)
+        return np.full_like(a, np.nan) * y
+    u, s, vh, sign = _signed_svd(scaled)
+    scales = scales / (np.prod(rows, axis=-2, keepdims=True) * np.prod(columns, axis=-1, keepdims=True))
+    return np.matmul(u * (sign[..., None] * _others(s))[..., None, :], vh) * scales
+
+
+def _powers(sizes: Array) -> Array:
+    """Return the powers of 2 that bring sizes to about 1; 1 for 0."""
+    exponents = np.frexp(np.where(np.isfinite(sizes), sizes, 1.0))[1]
+    return np.ldexp(np.ones_like(sizes), -np.maximum(exponents, np.finfo(sizes.dtype).minexp))
 
 
 def _inverse_if_well_conditioned(a: Array) -> Array | None:
@@ -307,7 +318,8 @@ Routine(
 Routine(
     name="det", doc="The determinant of a matrix.", grad_fn="LinalgDetBackward0",
     forward=lambda a: np.asarray(np.linalg.det(a)), vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
-    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)), parts=solves.determinant_parts,
+    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)),
+    parts=solves.determinant_parts, direct=solves.directly("det"),
     samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
 )  # fmt: skip
 Routine(
@@ -316,7 +328,7 @@ Routine(
     forward=lambda a: tuple(np.asarray(x) for x in np.linalg.slogdet(a)),
     vjp=lambda g_logabsdet, a: g_logabsdet[..., None, None] * turned(inverse(a)),
     jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(inverse(a)) * t, axis=(-2, -1))), results=("sign", "logabsdet"),
-    samples=((((3, 3),), {}),), domain=("wellconditioned",),
+    direct=solves.directly("slogdet"), samples=((((3, 3),), {}),), domain=("wellconditioned",),
 )  # fmt: skip
 
 

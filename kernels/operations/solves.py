@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Array
+from kernels.foundation.specs import Array, Strides
 from kernels.kinds.elementwise import Contraction
 from kernels.kinds.routine import Routine
 from kernels.rules.loop_printer import LARGEST_LOOP
@@ -44,6 +45,14 @@ Routine(
     ),
     parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
 )  # fmt: skip
+
+
+def _cross_parts(a: Any, b: Any, dim: int) -> Any:
+    before = (slice(None),) * (dim % len(a.shape))
+    (a0, a1, a2), (b0, b1, b2) = [[x[(*before, i)] for i in range(3)] for x in (a, b)]
+    return np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=dim)
+
+
 Routine(
     name="cross", doc="The vector product along an axis of extent 3.", grad_fn="LinalgCrossBackward0",
     forward=lambda a, b, *, dim: np.cross(a, b, axis=dim),
@@ -51,7 +60,7 @@ Routine(
     jvp=lambda t_a, t_b, a, b, dim: plus(
         None if t_a is None else np.cross(t_a, b, axis=dim), None if t_b is None else np.cross(a, t_b, axis=dim)
     ),
-    samples=((((2, 3), (2, 3)), {"dim": -1}),),
+    parts=_cross_parts, samples=((((2, 3), (2, 3)), {"dim": -1}),),
 )  # fmt: skip
 
 
@@ -68,6 +77,18 @@ Routine(
     ),
     samples=((((4,), (3,)), {}),),
 )  # fmt: skip
+
+
+LARGEST_DIRECT = 8  # rows of a matrix that compiled programs factor themselves
+
+
+def directly(name: str) -> Callable[..., str]:
+    """Return what names the function of kernels.rules.dense_native for small matrices."""
+
+    def direct(shape: Strides, *_: Strides, uplo: str = "L") -> str:
+        return name if 0 < shape[-1] <= LARGEST_DIRECT and math.prod(shape) and uplo == "L" else ""
+
+    return direct
 
 
 # Small matrices are eliminated element by element, so that compiled programs have them in registers: Gauss and Jordan's
@@ -94,7 +115,7 @@ def inverse_parts(a: Any) -> Any:
 def solution_parts(a: Any, b: Any) -> Any:
     """Return the solution of equations, as rows; NotImplemented for a large matrix, or many right-hand sides."""
     n = a.shape[-1]
-    if n > LARGEST or b.shape[-1] > LARGEST or len(a.shape) != 2:  # noqa: PLR2004 (dims of a matrix)
+    if n > LARGEST or b.shape[-1] > LARGEST:
         return NotImplemented
     if len(b.shape) == 1:
         return [row[0] for row in _eliminated(_rows_of(a), [[b[i,]] for i in range(n)])]
@@ -257,8 +278,8 @@ Routine(
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0
     ),
-    parts=solution_parts, samples=((((3, 3), (3, 2)), {}), (((3, 3), (3,)), {}), (((2, 3, 3), (2, 3, 1)), {})),
-    domain=("wellconditioned", "real"),
+    parts=solution_parts, direct=directly("solve"), domain=("wellconditioned", "real"),
+    samples=((((3, 3), (3, 2)), {}), (((3, 3), (3,)), {}), (((2, 3, 3), (2, 3, 1)), {})),
 )  # fmt: skip
 
 

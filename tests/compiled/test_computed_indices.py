@@ -272,3 +272,112 @@ def test_an_ellipsis_between_indices_puts_their_dims_first() -> None:
             expected[:, -1, one_index] += 2 * x[:, -1, one_index] * row
         _, gradient = compiled(x, i)
         np.testing.assert_allclose(gradient, expected)
+
+
+EMPTY = np.zeros(0, np.int64)
+
+
+def written_nowhere(x: Any) -> Any:
+    y = x * 2.0
+    y[EMPTY] = 3.0
+    y[:0] += x[EMPTY]
+    return (y * y).sum()
+
+
+def emptied(x: Any) -> Any:
+    rows = tape.stack([x, x * x])[:, EMPTY]
+    return (x * x).sum() + (rows @ rows.mT).sum() + (rows.sum(1) * x[:2]).sum() + (rows > 0).any() * x.sum()
+
+
+ELEMENTLESS: dict[str, Any] = {
+    "picked": lambda x: (x[EMPTY] * 2.0).sum() + (x * x).sum(),
+    "a list": lambda x: x[[]].sum() * x[0] + x.prod(),
+    "a mask": lambda x: x[np.zeros(6, bool)].sum() + (x * x).sum(),
+    "a part": lambda x: tape.cat([x[3:3], x * x]).sum() + tape.cumsum(x[:0], 0).sum(),
+    "written": written_nowhere,
+    "added": lambda x: (x.index_add(0, tape.tensor(EMPTY), x[EMPTY]) ** 2).sum(),
+    "reduced": emptied,
+    "as a condition": lambda x: (x * x).sum() if (x[:0] > 0).any() else (x**3).sum(),
+    "searched": lambda x: x.sum() * (tape.searchsorted(tape.tensor(np.zeros(0)), x) + 1).sum(),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ELEMENTLESS)
+def test_arrays_without_elements_do_not_bar_a_program(name: str) -> None:
+    gradient = tape.value_and_grad(ELEMENTLESS[name])
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(CALLS):
+        for got, expected in zip(compiled(x := numbers(k, 6)), gradient(x), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12)
+    assert "machine code" in compiled.explain()
+
+
+def test_arguments_and_results_without_elements() -> None:
+    compiled = tape.compile(tape.value_and_grad(lambda x, y: (x * x).sum() + y.sum(), (0, 1)), mode="max")
+    x, y = numbers(0, 4), np.zeros((0, 3))
+    for _ in range(CALLS):
+        value, (by_x, by_y) = compiled(x, y)
+        np.testing.assert_allclose(by_x, 2 * x)
+        assert value == pytest.approx((x * x).sum())
+        assert by_y.shape == (0, 3)
+    assert "machine code" in compiled.explain()
+    picked = tape.compile(lambda x: x[EMPTY] * 2.0, mode="max")
+    assert [picked(x).shape for _ in range(CALLS)] == [(0,)] * CALLS
+    assert "machine code" in picked.explain()
+
+
+def masked(x: Any) -> Any:
+    y = x * 1.0
+    y[x > 0.5] = 0.0
+    return (x[x > 0] ** 2).sum() + (y * y).sum()
+
+
+def masked_steps(x: Any) -> Any:
+    for _ in range(12):
+        x = x * 0.9
+        x[x > 0] = x[x > 0] * 0.5
+    return (x * x).sum()
+
+
+GUARDED: dict[str, Any] = {
+    "masks": masked,
+    "masks in a loop": masked_steps,
+    "places": lambda x: (x[tape.nonzero(x > 0)[0]] ** 3).sum(),
+    "numbers": lambda x: (x * x).sum() * (2.0 if sum(x.detach().sign().tolist()) > 0 else 3.0),
+    "integers": lambda x: x.sum() * tape.bincount((x > 0).long())[-1],
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", GUARDED)
+def test_arrays_that_calls_depend_on_are_compared_by_machine_code(name: str, dtype: type) -> None:
+    """Each way has a program, and is found by what was there."""
+    gradient = tape.value_and_grad(GUARDED[name])
+    compiled = tape.compile(gradient, mode="max", check="never")
+    signs = np.array([[1, 1, -1, 1], [1, -1, -1, 1], [-1, 1, 1, 1]])
+    signs = signs[:1].repeat(3, 0) if "loop" in name else signs
+    for k in range(5 * CALLS):
+        x = (signs[k % 3] * np.random.default_rng(k).uniform(0.1, 1.0, 4)).astype(dtype)
+        x[signs[k % 3] > 0] *= 0.4
+        for got, expected in zip(compiled(x), gradient(x), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 1e-5)
+    assert "machine code" in compiled.explain()
+    assert "interpreter" not in compiled.explain()
+    assert compiled.calls["recorded"] < 4 * CALLS
+
+
+@pytest.mark.quick
+def test_places_of_extrema_are_numbers_of_machine_code() -> None:
+    def placed(x: Any) -> Any:
+        values, places = x.max(1)
+        return (values * places).sum() + (x.min(0).indices * x[0]).sum()
+
+    gradient = tape.value_and_grad(placed)
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(CALLS):
+        x = np.round(numbers(k, 4, 5))
+        for got, expected in zip(compiled(x), gradient(x), strict=True):
+            np.testing.assert_allclose(got, expected)
+    assert "call of" not in compiled.explain()

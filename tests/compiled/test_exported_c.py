@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+import tape
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.language.expressions import UntranslatedError
 from kernels.machine_code.native_entry import flat_function
@@ -243,3 +244,22 @@ def test_what_c_has_no_counterpart_of_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UntranslatedError, match="apply1_f8 has no counterpart in C"):
         write_c(tmp_path / "f.c", program(body, [1.0], [1.0]), (), "f")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [3, 6])
+def test_small_matrices_are_factored_in_c(tmp_path: Path, n: int, dtype: type) -> None:
+    linalg, rng = tape.linalg, np.random.default_rng(n)
+    b, w = rng.normal(size=n).astype(dtype), rng.normal(size=(n, n)).astype(dtype)
+
+    def f(a: Any) -> Any:
+        values, vectors = linalg.eigh(a)
+        total = (values * b).sum() + (vectors * w).sum() + ((linalg.inv(a) + linalg.cholesky(a)) * w).sum()
+        total = total + linalg.det(a) + linalg.slogdet(a)[1] + (linalg.eigvalsh(a) * b).sum()
+        return total + linalg.solve(a, b).sum() + linalg.cross(a[0, :3], a[1, :3]).sum()
+
+    compiled, a = tape.compile(tape.value_and_grad(f), mode="max"), rng.normal(size=(n, n))
+    a = (a @ a.T + np.eye(n)).astype(dtype)
+    for _ in range(3):
+        compiled(a)
+    assert_alike(tmp_path, compiled._native_code()[0], a, rtol=1e-11 if dtype is np.float64 else 1e-4)
