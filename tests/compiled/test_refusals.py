@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from tape.errors import CompileWarning
 
 X = np.array([0.5, 1.5, 2.5])
 GENERATOR = tape.Generator()
+GAPS = tape.from_numpy(np.lib.stride_tricks.as_strided(np.ones(100), (4, 4), (160, 16)))[:3, 0]
 CALLS = 4
 
 
@@ -129,6 +132,13 @@ def state_set(w: World, x: Any) -> Any:
     return y
 
 
+def of_many_rows(w: World, x: Any) -> Any:
+    x = tape.cat([x] * 300)
+    for _ in range(150):
+        x = x * 1.001
+    return tape.func.jacrev(tape.sin)(x).sum()
+
+
 class Refusal(NamedTuple):
     """A function of a world and a tensor, and what the warning says."""
 
@@ -169,6 +179,8 @@ DYNAMIC = {
         lambda w, x: tape.from_numpy(w.shown).add_(x).sum(), "to the memory of a NumPy array, where NumPy may read it"
     ),
     "memory is written through NumPy": Refusal(written_through_numpy, "memory that NumPy shares since .* was written"),
+    "a Jacobian of many rows": Refusal(of_many_rows, "a Jacobian of 900 rows", 2),
+    "memory with gaps": Refusal(lambda w, x: (x * GAPS).sum(), "an array with gaps, of memory with gaps"),
     "half precision": Refusal(lambda w, x: x.to(tape.float16).sum(), "programs hold no float16"),
     "numbers of Python's generator": Refusal(
         lambda w, x: (x * random.random()).sum(),  # noqa: S311 (no secret)
@@ -345,6 +357,51 @@ def test_wrong_arguments_of_compile(name: str) -> None:
     arguments, said = WRONG[name]
     with pytest.raises(ValueError, match=re.escape(said)):
         tape.compile(lambda x: x, **arguments)
+
+
+def test_programs_that_draw_are_in_no_file_and_have_no_machine_code() -> None:
+    function = tape.compile(lambda x: x * tape.rand(3))
+    for _ in range(3):
+        function(X)
+    with pytest.raises(ProgramError, match="save: the function draws random numbers, which no file holds"):
+        function.save(io.BytesIO())
+    with pytest.raises(ProgramError, match="no machine code: the function draws random numbers"):
+        _ = function.native
+
+
+def test_functions_that_stay_dynamic_are_not_profiled() -> None:
+    function = tape.compile(lambda x: x.to(tape.float16).sum())
+    with pytest.warns(CompileWarning, match="programs hold no float16"):
+        function(X)
+    with pytest.raises(
+        ProgramError, match=r"profile: calls on these arguments stay dynamic\n.*\n.*\n *dynamic: programs"
+    ):
+        function.profile(X)
+
+
+def test_what_a_file_is_loaded_by(tmp_path: Path) -> None:
+    function, file = tape.compile(lambda x: x * 2), tmp_path / "twice"
+    for _ in range(3):
+        function(X)
+    function.save(file)
+    with pytest.raises(ValueError, match="load: mmap_mode is 'w'; it may be 'r', or None"):
+        tape.load(file, mmap_mode="w")
+    with pytest.raises(ValueError, match="load: mmap_mode needs the path of a file"):
+        tape.load(io.BytesIO(file.read_bytes()), mmap_mode="r")
+
+
+def test_who_runs_a_program_is_told() -> None:
+    def halved(x: Any) -> Any:
+        x[0] = x[0] * 0.5
+        return x.sum()
+
+    function, other = tape.compile(halved), tape.compile(lambda x: x * 2 if x.sum() > 0 else x)
+    for _ in range(3):
+        function(X.copy())
+    assert "interpreter: it writes to arguments" in function.explain()
+    for sign in (1, 1, 1, -1):
+        other(sign * X)
+    assert "1 ways that were taken once: recorded again before they are replayed" in other.explain()
 
 
 def test_what_needs_a_program_says_that_there_is_none() -> None:
