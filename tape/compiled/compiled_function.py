@@ -160,6 +160,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _replayed(self, current: Specialization, call: CallArguments) -> Any:
         if current.outside and current.meets(call):
+            current.met += 1
             return self._run(call)
         program = current.programs[0] if current.programs else None
         checked = program is not None and self._is_due(program)
@@ -510,6 +511,8 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
             many = f", {count:,} of them" if count > 1 else ""
             lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
         lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
+    if state.met:
+        lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:

@@ -420,6 +420,7 @@ class Specialization:
         """Whether the last replay raised, and no program is made of what the function does then."""
         self.unrolled = ""  # why a loop stays Python
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
+        self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""

@@ -404,6 +404,15 @@ def test_who_runs_a_program_is_told() -> None:
     assert "1 ways that were taken once: recorded again before they are replayed" in other.explain()
 
 
+def test_an_argument_that_is_read_from_outside_is_told_of() -> None:
+    world = World()
+    function = tape.compile(lambda x: (x * world.tensor).sum())
+    for x in (X, X, X, world.tensor, world.tensor):
+        function(tape.as_tensor(x))
+    assert function(world.tensor).item() == (world.tensor**2).sum().item()
+    assert "3 dynamic: an argument is read from outside, too, or shares memory with that" in function.explain()
+
+
 def test_what_needs_a_program_says_that_there_is_none() -> None:
     function = tape.compile(lambda x: x * 2)
     for ask in (function.loops, function.memory, function.graph):
