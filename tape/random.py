@@ -32,7 +32,6 @@ _HEAD = 4
 """64-bit words of a saved state before the twister's: seed, position, whether a normal number is kept, its bits."""
 
 
-_STATE = "the state of a generator"  # what programs do not hold
 _drawing = Lock(waited_for=True)
 """Held while the state of any generator changes: NumPy's has a lock of its own, which no fork may leave held."""
 
@@ -64,11 +63,10 @@ class Generator:
         seed = int(seed)
         if not -_LARGEST_SEED // 2 <= seed < _LARGEST_SEED:
             raise RuntimeError(f"Overflow when unpacking long: a seed is from -2**63 to 2**64 - 1, got {seed}")
-        record.note_unrecorded(None, _STATE)
         state: Any = np.random.RandomState(seed & _WORD).get_state(legacy=False)
         with _drawing:
-            self._seed, self._kept = seed % _LARGEST_SEED, None
             self._set(state["state"])
+            self._seed, self._kept = seed % _LARGEST_SEED, None
         return self
 
     def seed(self) -> int:
@@ -82,7 +80,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Return the state as a tensor of bytes, for ``set_state``."""
-        record.note_unrecorded(None, _STATE)
+        record.note_unrecorded(None, "the state of a generator")
         with _drawing:
             inner: Any = self._twister.state["state"]
             kept = np.float64(self._kept or 0.0).view(np.uint64)
@@ -94,12 +92,11 @@ class Generator:
         state = np.ascontiguousarray(as_array(new_state))
         if state.dtype != np.uint8 or state.size != 8 * _HEAD + 4 * 624:
             raise RuntimeError(f"Generator.set_state: got {state.dtype.name}{list(state.shape)}, not a saved state")
-        record.note_unrecorded(None, _STATE)
         seed, position, kept, number = state[: 8 * _HEAD].view(np.uint64)
         inner = {"key": state[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
         with _drawing:
-            self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
+            self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
 
     def snapshot(self) -> Any:
         """Return what :meth:`undo` goes back to."""
@@ -125,6 +122,7 @@ class Generator:
         self.set_state(state)
 
     def _set(self, inner: Any) -> None:
+        record.note_unrecorded(None, "the state of a generator")
         self.changes += 1
         self._twister.state = {"bit_generator": "MT19937", "state": inner}
 
