@@ -65,8 +65,8 @@ class Generator:
             raise RuntimeError(f"Overflow when unpacking long: a seed is from -2**63 to 2**64 - 1, got {seed}")
         state: Any = np.random.RandomState(seed & _WORD).get_state(legacy=False)
         with _drawing:
-            self._seed, self._kept = seed % _LARGEST_SEED, None
             self._set(state["state"])
+            self._seed, self._kept = seed % _LARGEST_SEED, None
         return self
 
     def seed(self) -> int:
@@ -80,6 +80,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Return the state as a tensor of bytes, for ``set_state``."""
+        record.note_unrecorded(None, "the state of a generator")
         with _drawing:
             inner: Any = self._twister.state["state"]
             kept = np.float64(self._kept or 0.0).view(np.uint64)
@@ -94,8 +95,8 @@ class Generator:
         seed, position, kept, number = state[: 8 * _HEAD].view(np.uint64)
         inner = {"key": state[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
         with _drawing:
-            self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
+            self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
 
     def snapshot(self) -> Any:
         """Return what :meth:`undo` goes back to."""
@@ -121,6 +122,7 @@ class Generator:
         self.set_state(state)
 
     def _set(self, inner: Any) -> None:
+        record.note_unrecorded(None, "the state of a generator")
         self.changes += 1
         self._twister.state = {"bit_generator": "MT19937", "state": inner}
 
@@ -268,7 +270,6 @@ def get_rng_state() -> Tensor:
 
 def set_rng_state(new_state: Tensor) -> None:
     """Let the default generator go on from a state that ``get_rng_state`` gave."""
-    record.note_unrecorded(new_state, "the state of a generator")
     default_generator.set_state(new_state)
 
 

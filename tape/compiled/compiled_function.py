@@ -170,7 +170,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     def _replayed(self, current: Specialization, call: CallArguments) -> Any:
         program = current.programs[0] if current.programs else None
         waits = program is not None and program.waits(reverse=self._runs_back)
-        if waits or (current.outside and current.meets(call)):
+        meets = bool(current.outside) and current.meets(call)
+        current.met += meets
+        if waits or meets:
             return self._run(call)
         checked = program is not None and self._is_due(program)
         expected = self._expected(current, call) if checked else None
@@ -530,6 +532,8 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
             many = f", {count:,} of them" if count > 1 else ""
             lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
         lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
+    if state.met:
+        lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:

@@ -450,6 +450,7 @@ class Specialization:
         self.unrolled = ""  # why a loop stays Python
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
         self.keeps_all = False  # whether recordings keep all iterations of loops
+        self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""

@@ -322,8 +322,8 @@ def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def with_tensor(value: Any) -> Tensor:
     """Return an array or a scalar as a tensor; native code converts the next one with its layout."""
     tensor: Tensor = operand(value)
-    if NATIVELY and type(value) is np.ndarray:
-        add_layout(value, tensor)
+    if NATIVELY and type(value) in (np.ndarray, np.float64):
+        add_layout(np.asarray(value), tensor)
     return tensor
 
 

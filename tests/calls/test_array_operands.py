@@ -7,13 +7,16 @@ import gc
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import tape
 from tape.recording.record import recorded
+
+if TYPE_CHECKING:
+    from conftest import Fresh
 
 X = np.linspace(0.5, 2.0, 6).reshape(2, 3)
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -113,6 +116,22 @@ def test_what_is_kept_of_an_array_is_its_memory_not_its_object() -> None:
         assert y.grad_fn is not None
         (saved,) = [s for s in (y.grad_fn._saved_self, y.grad_fn._saved_other) if s is not None]
         assert saved.shape == (2, 3)
+
+
+def test_a_process_whose_first_operand_of_numpys_is_a_scalar_leaves_it_to_native_code(fresh: Fresh) -> None:
+    process = fresh("""
+import sys
+import numpy as np, tape
+x, number, seen = tape.tensor(0.5, requires_grad=True), np.float64(0.25), []
+for _ in range(3):
+    x * number + number
+sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_qualname) if event == "call" else None)
+y = x * number + number
+sys.setprofile(None)
+print(y.item(), seen)
+""")
+    output, errors = process.communicate(timeout=100)
+    assert (output, errors) == ("0.375 []\n", "")
 
 
 def test_no_reference_to_an_array_is_left() -> None:

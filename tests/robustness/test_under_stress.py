@@ -244,3 +244,55 @@ def test_numbers_stay_right(fresh: Fresh, program: str, memory: str) -> None:
     printed, errors = process.communicate(timeout=120 + 10 * SECONDS)
     assert (errors, process.returncode) == ("", 0)
     assert int(printed) > 0
+
+
+LONG = """
+import resource
+import numpy as np, tape
+STEPS = {steps}
+PUSHES = (0.05 * np.sin(0.3 * np.arange(STEPS))).tolist()
+
+def pushed(x, v, k):
+    for push in PUSHES:
+        v = v - 0.01 * (k * x) + push
+        x = x + 0.01 * v
+    return x
+
+def slices(u, c, _):
+    for _ in range(STEPS):
+        u = tape.cat([u[:1], u[1:-1] + c * (u[2:] - 2.0 * u[1:-1] + u[:-2]), u[-1:]])
+    return (u * u).sum()
+
+def ended(x, end, k):
+    t = 0.0 * end
+    while t < end:
+        x, t = x - 0.001 * (k * x), t + 1.0
+    return x
+
+arguments = {{
+    "pushed": (1.0, 0.0, 2.0),
+    "slices": (np.linspace(0.0, 1.0, 5) ** 2, 0.3, 0.0),
+    "ended": (1.0, STEPS - 0.5, 1e-3),
+}}["{name}"]
+lines = open("/proc/self/status").read().splitlines()
+size = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (size + {limit}, size + {limit}))
+both = tape.value_and_grad({name}, (0, 1, 2))
+value, gradients = both(*arguments)
+compiled = tape.compile(both, mode="max", check="never")
+for _ in range({calls}):
+    found, slopes = compiled(*arguments)
+    np.testing.assert_allclose(found, value, rtol=1e-8)
+    for a, b in zip(slopes, gradients):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * np.abs(b).max())
+assert "machine code:" in compiled.explain(), compiled.explain()
+"""
+LONGEST = {"pushed": 100_000, "slices": 20_000, "ended": 20_000}
+"""Steps that are recorded within a limit that dynamic mode keeps to for ten times as many."""
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_long_loops_are_recorded_within_limited_memory(fresh: Fresh, name: str) -> None:
+    process = fresh(LONG.format(name=name, steps=LONGEST[name], limit=1 << 30, calls=5))
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, output, errors) == (0, "", "")
