@@ -106,6 +106,7 @@ class CallRecorder(ProgramRecorder):
         self._deriving = 0  # within how many gradients another one is taken
         self.unrolled: set[int] = set()  # the entries of loops through whose iterations a gradient was taken
         self.visits: list[Visit] = []
+        self.streams = sys.stdout, sys.stderr  # which others may be printed to while the call runs
 
     @cached_property
     def tensors(self) -> KnownTensors:
@@ -315,7 +316,7 @@ class CallRecorder(ProgramRecorder):
 
     def note_number(self, tensor: Tensor) -> None:
         """Guard a number; where the user's code just compares it, what that gives."""
-        flags = None if self.stopped else comparisons_of(tensor)
+        flags = None if self.stopped else comparisons_of(tensor, self.streams)
         for each in [tensor] if flags is None else flags:
             self.note_escape(each)
 

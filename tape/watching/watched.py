@@ -135,7 +135,7 @@ class Finder:
                 function, receiver = function.__func__, function.__self__
                 continue
             elif kind is types.FunctionType:
-                if not _is_ours(function.__globals__.get("__name__")):
+                if not (_is_ours(function.__globals__.get("__name__")) or snapshots.is_known(function)):
                     self._look_at_function(function, receiver, depth)
             elif inner is MISSING and not snapshots.is_known(function):
                 inner = read(function, "__call__")
