@@ -161,7 +161,7 @@ class CompiledGradient(CompiledFunction):
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(
-            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents, graded=True
+            run, inputs, earlier=current.recordings, finder=current.reads, contents=current.contents, graded=True
         )
         if recording.writes(call.values):
             recording.stop("it writes to an argument, which the caller sees")

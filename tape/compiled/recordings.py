@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -46,7 +46,7 @@ from tape.watching import frame_events
 from tape.watching.frame_events import CodeListener
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
-from tape.watching.watched import CodeKey, Finder
+from tape.watching.watched import Finder
 
 REFUSED = (ProgramError, NotImplementedError)
 _UNROLLED = "a gradient is taken through its iterations"
@@ -463,7 +463,6 @@ class Recording:
         self.unrolled = ""  # why a loop stays Python
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
-        self.reads: Finder  # what code that ran read from outside, of that which was not known
         self.kept: dict[int, Any] = {}
         self.discarded = False  # whether it tells of this call alone
         self.drawn = self.impure = ""
@@ -503,18 +502,18 @@ def record_call(
     inputs: list[Tensor],
     *,
     earlier: Sequence[Recording],
-    codes: Mapping[CodeKey, Any],
+    finder: Finder,
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    Where there were ``earlier`` calls, the user's lines are kept, and what code reads that is not known by ``codes``;
-    where values left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns
-    gradient mode on.
+    Where there were ``earlier`` calls, the user's lines are kept, and ``finder`` hears what code runs; where values
+    left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
+    mode on.
     """
     before, recorder = modes.current(), CallRecorder(lines=bool(earlier))
-    mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
+    mode, watch = before._replace(recorder=recorder, grad=graded or before.grad), None
     recorder.begun = [ArrayContent(content.array) for content in contents]
     guarded = any(recording.guards for recording in earlier)
     if earlier:
@@ -522,7 +521,7 @@ def record_call(
     under = mode, _called, recorder, function, inputs, watch
     leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
-    recording.reads, recording.template, recording.recipe.outputs = finder, template, outputs
+    recording.template, recording.recipe.outputs = template, outputs
     recording.recipe.steps.fit()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)

@@ -37,6 +37,10 @@ _TEXTS = frozenset(("print", "str", "repr", "ascii", "format", "round"))
 _LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical", "log"))
 
 
+_BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+"""Functions whose second argument is the name of an attribute."""
+
+
 class Origin(NamedTuple):
     """Where a value is from: a constant, a variable, an attribute, a call, or the absolute value of what that gives.
 
@@ -193,6 +197,19 @@ def _comparisons(code: CodeType) -> _Comparisons:
     return _Stack(code).result()
 
 
+@of_code
+def names_of(code: CodeType) -> set[str]:
+    """Return the names of attributes that code reads, those that it hands to ``getattr`` as constants among them."""
+    if _BY_NAME.isdisjoint(code.co_names):
+        return set(code.co_names)
+    stack = _Stack(code)
+    stack.result()
+    loads = Counter(step.value for step in stack.steps if step.name == "LOAD_GLOBAL")
+    given = Counter(name for name, _ in stack.named)
+    plain = {name for name in _BY_NAME if given[name] == loads[name]}
+    return {name for _, name in stack.named} | (set(code.co_names) - plain)
+
+
 class _Stack:
     """What is on the stack, as far as it is known, while code runs from one instruction to the next."""
 
@@ -208,6 +225,7 @@ class _Stack:
         self.unknown: set[str] = set()  # those of which more is done
         self.changed: set[str] = set()  # globals that are stored
         self.keywords: tuple[str, ...] = ()
+        self.named: list[tuple[str, str]] = []  # functions that take names of attributes, and constants that they get
         self.jumped: defaultdict[int, list[list[Origin | None]]] = defaultdict(list)
         """What was on the stack where code jumps from, by the instruction that it jumps to."""
         self.joined: defaultdict[Origin, list[Origin]] = defaultdict(list)
@@ -384,6 +402,9 @@ class _Stack:
         functions = [value for value in both if value is not None]
         function = functions[0] if len(functions) == 1 and len(given) == count else None
         result = None if function is None else _called(step.offset, function, given)
+        second = given[1] if len(given) > 1 else None
+        if function is not None and function.name in _BY_NAME and second is not None and second.kind == "constant":
+            self.named.append((function.name, str(second.name)))
         if function is None or result is not None:
             del self.values[-count - 2 :]
             self.values.append(result)
