@@ -183,8 +183,9 @@ class PlanCheck(Struct):
     expected: int  # what has to be there
 
 
-CHECK_WORD, CHECK_ENTRY, CHECK_ITEM, CHECK_BYTES, CHECK_LIST, CHECK_DICT, CHECK_ATTRIBUTES = range(7)
-"""Kinds: a word of an object, the key its place in bytes; an entry of a dictionary, by name, 0 where there is none; an
-item of a list; bytes of memory, the key how many, against those at another address; all items of a list or all
-entries of a dictionary, the key how many, against words at another address; the dictionary of an object's
-attributes."""
+CHECK_WORD, CHECK_NAMES, CHECK_ITEM, CHECK_BYTES, CHECK_LIST, CHECK_DICT, CHECK_ATTRIBUTES = range(7)
+"""Kinds: a word of an object, the key its place in bytes; entries of a dictionary, the key an address of how many,
+names and values, 0 where there is none, looked up unless the number of the dictionary's state is as expected; an item
+of a list; bytes of memory, the key how many, against those at another address; all items of a list or all entries of a
+dictionary, the key how many, against words at another address; the dictionary of an object's attributes."""
+DICT_STATE = 24  # where dictionaries have the number of their state, in versions of Python in which they have one

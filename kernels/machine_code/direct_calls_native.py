@@ -472,6 +472,17 @@ def same_entries(dictionary, entries, count):
     return 1
 
 
+def same_names(check: PlanCheck, dictionary, names):
+    """Whether names stand for the same in a dictionary; notes the state in which they do, if it has a number."""
+    state = load_i8(dictionary + call_structs.DICT_STATE)
+    for k in range(load_i8(names)):
+        if is_entry(PyDict_GetItemWithError(dictionary, word(names, 2 * k + 1)), word(names, 2 * k + 2)) == 0:
+            return 0
+    if check.expected >= 0:
+        store_i8(check + 8 * PlanCheck.expected, state)
+    return 1
+
+
 def has_attributes(holder, expected):
     """Whether an object has its attributes in this dictionary."""
     dictionary = PyObject_GenericGetDict(holder, 0)
@@ -486,8 +497,8 @@ def holds(check: PlanCheck):
     kind, holder, key, expected = check.kind, check.holder, check.key, check.expected
     if kind == call_structs.CHECK_WORD:
         return 1 if load_i8(holder + key) == expected else 0
-    if kind == call_structs.CHECK_ENTRY:
-        return is_entry(PyDict_GetItemWithError(holder, key), expected)
+    if kind == call_structs.CHECK_NAMES:
+        return 1 if load_i8(holder + call_structs.DICT_STATE) == expected else same_names(check, holder, key)
     if kind == call_structs.CHECK_ITEM:
         return 1 if word(load_i8(holder + LIST_ITEMS), key) == expected else 0
     if kind == call_structs.CHECK_LIST:

@@ -281,7 +281,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         result, recording = self._record(call, current)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        changed = changed_of([*current.watches, *recording.reads.watches.values()])
+        changed = changed_of(current.reads.watches.values())
+        current.settle()
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
@@ -305,7 +306,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             run,
             inputs,
             earlier=current.recordings,
-            codes=current.codes,
+            finder=current.reads,
             contents=current.contents,
             keeps_all=current.keeps_all,
         )
@@ -364,7 +365,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     def _warn(self, reason: str, stays: str = "in dynamic mode") -> None:
         if not self._warned:
             self._warned = True
-            name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
+            name = getattr(self.__wrapped__, "__qualname__", object.__repr__(self.__wrapped__))
             warnings.warn(f"compile: {name} stays {stays}: {reason}", CompileWarning, stacklevel=stack_level())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -471,7 +472,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""
-        name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
+        name = getattr(self.__wrapped__, "__qualname__", object.__repr__(self.__wrapped__))
         calls = {"replayed": sum(program.hits for program in self.programs), **self.calls}
         counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
         lines = [f"{name}: {counts or 'not called yet'}"]

@@ -164,7 +164,7 @@ class CompiledGradient(CompiledFunction):
             run,
             inputs,
             earlier=current.recordings,
-            codes=current.codes,
+            finder=current.reads,
             contents=current.contents,
             graded=True,
             keeps_all=current.keeps_all,

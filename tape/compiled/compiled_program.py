@@ -35,7 +35,7 @@ from tape.tensors.tensor import Array, Tensor, as_array
 from tape.transforms.value_and_grad import check_written
 from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in, same_memory
-from tape.watching.watched import CodeKey, CodeWatch, Finder, Unseen, Watch, changed_of
+from tape.watching.watched import ClassWatch, Finder, Unseen, Watch, changed_of
 
 _FEW = 8
 
@@ -434,13 +434,12 @@ class Specialization:
         self.signature = call.signature()
         self.is_saved = not call.again  # whether files can hold its calls: those give no object twice
         self._finish = finish
+        self.reads = reads
         self.watches: list[Watch] = []
-        self._watched: set[Any] = set()
         self.contents: list[ArrayContent] = []
         self.outside: dict[int, Any] = {}  # the arrays and tensors that the function reads from outside, by id
         self.generators: list[tuple[str, Any]] = []
         """Random number generators that calls may draw from, with their names."""
-        self.codes: dict[CodeKey, Any] = {}  # the code of which it is known what it reads
         self.programs: list[CompiledProgram] = []
         self.pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
@@ -455,17 +454,16 @@ class Specialization:
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""
         self.planned: dict[CompiledProgram, int] = {}  # how many plans a program has had
-        self._watch(reads)
+        self.settle()
 
-    def _watch(self, reads: Finder) -> None:
-        watches = [watch for key, watch in reads.watches.items() if key not in self._watched]
-        self.watches, self.plans = [*self.watches, *watches], {}
-        self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
-        known = {id(content.array) for content in self.contents}
-        if held := [watch.expected for watch in watches if not isinstance(watch, (CodeWatch, Unseen))]:
-            self.contents = [*self.contents, *[c for c in contents_of(held) if id(c.array) not in known]]
-            self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
-            self.generators += [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]
+    def settle(self) -> None:
+        """Take in what is watched by now."""
+        watches = list(self.reads.watches.values())
+        self.watches, self.plans = watches, {}
+        held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch)]
+        self.contents = contents_of(held, self.contents)
+        self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
+        self.generators = [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]
         self.outside |= {id(content.array): content.array for content in self.contents}
         unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
         if unseen:
@@ -629,9 +627,6 @@ class Specialization:
             if recording.rolled.lacks_bodies(least=2):
                 self.pending[recording.path] = recording
                 return
-        self._watch(recording.reads)
-        if self.dynamic:
-            return
         program = self._finish(program_of(earlier, recording))
         program.contents = lambda: self.contents
         if replaced is not None:

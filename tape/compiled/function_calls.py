@@ -30,7 +30,7 @@ from tape.tensors.modes import Observer
 from tape.tensors.recorder import same_params
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
-from tape.watching.snapshots import OPERATORS, Compared, compared_in
+from tape.watching.number_uses import OPERATORS, Compared, compared_in
 
 # What operations raise while a call is recorded that goes on, since the function catches it: guards of the program.
 
@@ -329,19 +329,21 @@ _CONVERSIONS = {
     ("tape.recording.to_python", "item"): "item",
     ("tape.numpy_interface.protocols", "_item"): "item",
     ("tape.recording.to_python", "to_float"): "float",
+    **dict.fromkeys((("tape.recording.to_python", name) for name in ("to_int", "formatted")), "shown"),
+    ("tape.recording.attributes", "representation"): "shown",
 }
 """What users call the functions of this package that give numbers, by where these are."""
 
 
-def comparisons_of(x: Tensor) -> list[Tensor] | None:
-    """Return the comparisons for which alone a tensor of one element becomes a number: bools of no dimensions.
+def comparisons_of(x: Tensor, streams: Sequence[Any]) -> list[Tensor] | None:
+    """Return the comparisons for which alone a tensor becomes a number, or a text to be shown: bools of no dimensions.
 
-    None if more becomes of the number. The comparisons are recorded, and have the values that Python's have.
+    None if more becomes of it. The comparisons are recorded, and have the values that Python's have.
     """
     frame, steps = users_frame(sys._getframe(1))
     inner = sys._getframe(steps)
     how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
-    compared = None if how is None or frame is None else compared_in(frame, how)
+    compared = None if how is None or frame is None else compared_in(frame, how, streams)
     of_float, of_int = x.spec.dtype.kind == "f", x.spec.dtype == np.int64
     for each in compared or ():  # where tensors are not compared as Python's numbers are
         is_int = type(each.other) is int

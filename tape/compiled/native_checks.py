@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,9 +22,9 @@ from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
 from tape.watching import watched
-from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entry_of_class, member_of, variables_of
-from tape.watching.snapshots import BUFFERS, ArrayContent, opened, slots_of, unchanged
-from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
+from tape.watching.frame_events import MISSING, NAMED_FIELD, entry_of_class, member_of, variables_of
+from tape.watching.snapshots import BUFFERS, ArrayContent, entries_of, opened, slots_of, unchanged
+from tape.watching.watched import ClassWatch, CodeWatch, NamesWatch, Unseen, Watch, step
 
 _LOOK_UP, _VERSION = 144, 384
 """Where classes have the function that looks up attributes of objects, and the number of their state."""
@@ -132,6 +133,18 @@ def places_in_functions() -> tuple[int, int, int]:
     return place_of("__code__"), place_of("__kwdefaults__"), place_of("__defaults__")
 
 
+@functools.cache
+def dictionaries_have_state() -> bool:
+    """Whether dictionaries have a number that is another one after each change."""
+    holder: dict[str, Any] = {"a": 1, "b": 2}
+    seen = [word_at(id(holder) + call_structs.DICT_STATE)]
+    for name, value in (("a", 3), ("c", 4), ("b", None), ("a", 1)):
+        holder[name] = value
+        seen.append(word_at(id(holder) + call_structs.DICT_STATE))
+    del holder["c"]
+    return min(seen) > 0 and word_at(id(holder) + call_structs.DICT_STATE) not in seen and len(set(seen)) == len(seen)
+
+
 Check = tuple[int, int, int, int]  # kind, where it looks, what for, and what has to be there
 _BOUND = (types.FunctionType, staticmethod, classmethod)
 """What a class has of which an attribute is made that depends on nothing else."""
@@ -148,6 +161,7 @@ class Draft:
 
     def __init__(self) -> None:
         self.checks: list[Check] = []
+        self.entries: dict[int, dict[tuple[int, int], None]] = {}  # names and values, by dictionary
         self.kept: list[Any] = []
 
     def word(self, holder: Any, at: int, expected: Any) -> None:
@@ -164,7 +178,8 @@ class Draft:
         """Check an entry of a dictionary."""
         expected = holder.get(name, MISSING)
         self.kept += (holder, name, expected)
-        self.checks.append((call_structs.CHECK_ENTRY, id(holder), id(name), 0 if expected is MISSING else id(expected)))
+        entry = id(name), 0 if expected is MISSING else id(expected)
+        self.entries.setdefault(id(holder), {}).setdefault(entry, None)
 
     def item(self, holder: list[Any], k: int) -> None:
         """Check the length of a list, and an item."""
@@ -251,6 +266,8 @@ class Draft:
         if type(expected) is not tuple:
             return True
         kind, _, parts = expected
+        if issubclass(type(value), Tensor):
+            self.number(value, TensorObject.slot, word_at(id(value) + TensorObject.slot))
         if isinstance(kind, type):
             inside = zip(parts, opened(value), strict=False)
             return self._container(kind, value) and all(self.parts(part, x) for (_, part), (_, x) in inside)
@@ -314,6 +331,11 @@ class Checks(Draft):
         for content in contents:
             if not content.trusted:
                 self._add(content, _checks_of_content(content))
+        for holder, entries in self.entries.items():
+            words = np.array([len(entries), *itertools.chain(*entries)], np.int64)
+            self.kept.append(words)
+            state = word_at(holder + call_structs.DICT_STATE) if dictionaries_have_state() else -1
+            self.checks.append((call_structs.CHECK_NAMES, holder, where(words), state))
 
     def _add(self, watch: Watch | ArrayContent, draft: Draft | None) -> None:
         """Take in the checks of a watch; one without, or with one that does not hold, remains Python's."""
@@ -324,6 +346,8 @@ class Checks(Draft):
             known = set(self.checks)
             self.checks += [check for check in draft.checks if check not in known]
             self.kept += draft.kept
+            for holder, entries in draft.entries.items():
+                self.entries.setdefault(holder, {}).update(entries)
 
     def add_references(self, pairs: Iterable[tuple[Tensor, Any]]) -> None:
         """Check that tensors still have their values."""
@@ -347,8 +371,12 @@ def _checks_of(watch: Watch) -> Draft | None:
         place = places_in_functions()[0]
         draft.word(watch.function, place, watch.expected)
         return draft if place else None
+    if type(watch) is NamesWatch:
+        for name in watch.expected:
+            draft.entry(watch.holder, name)
+        return draft
     if type(watch) is ClassWatch:
-        variables, (_, _, parts) = dictionary_of(watch.kind), watch.expected
+        variables, (_, _, parts) = entries_of(watch.kind), watch.expected
         seen = not watch.changed() and draft.state(watch.kind)
         return draft if seen and all(draft.parts(x, variables.get(name)) for name, x in parts) else None
     if type(watch) is not Watch:
@@ -361,7 +389,7 @@ def _checks_of(watch: Watch) -> Draft | None:
 
 def _located(draft: Draft, read: functools.partial[Any]) -> bool:
     """Check that a value is where it was read; False where native code cannot."""
-    holder, *more = read.args
+    holder, *more = read.args or (None,)
     if read.func is watched.content_of:
         draft.word(holder, HEADER, read())
     elif read.func is watched.defaults_of:
@@ -369,8 +397,6 @@ def _located(draft: Draft, read: functools.partial[Any]) -> bool:
         for at, defaults in zip(places, (holder.__kwdefaults__, holder.__defaults__), strict=True):
             draft.word(holder, at, MISSING if defaults is None else defaults)
         return 0 not in places
-    elif read.func is watched.parts_of_partial:
-        return draft.partial(holder)
     elif read.func is watched.read_along:
         return _located(draft, holder) and _stepped(draft, holder(), more[0])
     elif read.func is not watched.itself:

@@ -10,7 +10,7 @@ import operator
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -50,7 +50,7 @@ from tape.watching import frame_events
 from tape.watching.frame_events import CodeListener
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
-from tape.watching.watched import CodeKey, Finder
+from tape.watching.watched import Finder
 
 REFUSED = (ProgramError, NotImplementedError)
 _UNROLLED = "a gradient is taken through its iterations"
@@ -110,6 +110,7 @@ class CallRecorder(ProgramRecorder):
         self._deriving = 0  # within how many gradients another one is taken
         self.unrolled: set[int] = set()  # the entries of loops through whose iterations a gradient was taken
         self.visits: list[Visit] = []
+        self.streams = sys.stdout, sys.stderr  # which others may be printed to while the call runs
 
     @cached_property
     def tensors(self) -> KnownTensors:
@@ -321,7 +322,7 @@ class CallRecorder(ProgramRecorder):
 
     def note_number(self, tensor: Tensor) -> None:
         """Guard a number; where the user's code just compares it, what that gives."""
-        flags = None if self.stopped else comparisons_of(tensor)
+        flags = None if self.stopped else comparisons_of(tensor, self.streams)
         for each in [tensor] if flags is None else flags:
             self.note_escape(each)
 
@@ -469,7 +470,6 @@ class Recording:
         self.unrolled = ""  # why a loop stays Python
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
-        self.reads: Finder  # what code that ran read from outside, of that which was not known
         self.kept: dict[int, Any] = {}
         self.discarded = False  # whether it tells of this call alone
         self.lost = recorder.tables.lost
@@ -526,20 +526,20 @@ def record_call(
     inputs: list[Tensor],
     *,
     earlier: Sequence[Recording],
-    codes: Mapping[CodeKey, Any],
+    finder: Finder,
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
     keeps_all: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    Where there were ``earlier`` calls, the user's lines are kept, and what code reads that is not known by ``codes``;
-    where values left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns
-    gradient mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
+    Where there were ``earlier`` calls, the user's lines are kept, and ``finder`` hears what code runs; where values
+    left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
+    mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
     """
     guarded = any(recording.guards for recording in earlier)
     before, recorder = modes.current(), CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all))
-    mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
+    mode, watch = before._replace(recorder=recorder, grad=graded or before.grad), None
     recorder.begun = [ArrayContent(content.array) for content in contents]
     if earlier:
         watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
@@ -548,7 +548,7 @@ def record_call(
         leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
         recorder.release()
     recording = Recording(recorder, len(inputs))
-    recording.reads, recording.template, recording.recipe.outputs = finder, template, outputs
+    recording.template, recording.recipe.outputs = template, outputs
     recorder.finish()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     if recording.guards and recording.recipe.skipped:

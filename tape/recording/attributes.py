@@ -315,6 +315,7 @@ def cuda(x: Tensor, device: Any = "cuda", non_blocking: bool = False, memory_for
 @method("__repr__")
 def representation(x: Tensor) -> str:
     """Print as PyTorch does."""
+    record.note_text(x)
     name = x._form.name if isinstance(x._form, Form) and not record.leaf_of(x) else ""
     suffix = f"grad_fn=<{name}>" if name else "requires_grad=True" if x._slot is not None else ""
     return format_tensor(np.asarray(x._value), suffix=suffix, default_dtype=get_default_dtype())

@@ -146,6 +146,12 @@ def note_number(x: Tensor) -> None:
         recorder.note_number(x)
 
 
+def note_text(x: Tensor) -> None:
+    """Notify the recorder of a compiled function's call that a tensor is printed."""
+    if (recorder := modes.recorder()) is not None and recorder.has_guards:
+        recorder.note_number(x)
+
+
 def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return memory that is not set; while a program is recorded, of which it may be a constant, always the same."""
     return np.empty(shape, dtype) if modes.current().recorder is None else np.zeros(shape, dtype)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kernels import PACKAGES
 
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-_ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
+ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 """Instructions after which the next one does not follow."""
 _PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))  # what belongs to the next instruction
 _SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
@@ -108,7 +108,7 @@ class ControlFlow:
 
     def _next(self, i: int) -> Iterator[int]:
         step = self.steps[i]
-        if step.name not in _ENDS and i + 1 < len(self.steps):
+        if step.name not in ENDS and i + 1 < len(self.steps):
             yield i + 1
         if step.target is not None:
             target = self.number[step.target]

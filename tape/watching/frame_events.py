@@ -34,7 +34,8 @@ from tape.tensors.tensor import Tensor
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
 CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
-_READERS = frozenset(("globals", "locals", "eval", "exec", "id", "input", "open", "__import__", "breakpoint"))
+READERS = frozenset(("globals", "eval", "exec", "input", "__import__", "breakpoint"))
+_READERS = READERS | {"locals", "id", "open"}
 """Builtin functions whose results are in no snapshot."""
 _OF_TENSORS = frozenset(("is_leaf", "grad_fn", "grad", "_version", "data_ptr", "retains_grad", "next_functions"))
 """Attributes of tensors that say more than is compared."""
@@ -164,10 +165,11 @@ MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
 bases_of: Callable[[type], tuple[type, ...]]
 dictionary_of: Callable[[type], types.MappingProxyType[str, Any]]
-bases_of, dictionary_of, _MODULE, _FLAGS = (
+flags_of: Callable[[type], int]
+bases_of, dictionary_of, _MODULE, flags_of = (
     vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__", "__flags__")
 )
-"""What classes say of themselves, past what their metaclasses answer: a class and those above it, what it has."""
+"""What classes say of themselves, past what their metaclasses answer: those above, what they have, their flags."""
 _MADE = 1 << 9
 """The flag of classes that a ``class`` statement makes. It finds builtins' name where its module has none."""
 NAMED_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
@@ -181,7 +183,7 @@ _BOUND += (types.ClassMethodDescriptorType, types.BuiltinFunctionType)  # type: 
 def module_of(kind: type) -> str:
     """Return the name of the module that a class is of; none of a class that ``exec`` made in a module without one."""
     name = _MODULE(kind)
-    return "" if type(name) is not str or (name == "builtins" and _FLAGS(kind) & _MADE) else name
+    return "" if type(name) is not str or (name == "builtins" and flags_of(kind) & _MADE) else name
 
 
 def entry_of_class(kind: type, name: str) -> Any:

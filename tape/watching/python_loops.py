@@ -24,7 +24,8 @@ from tape.watching.frame_events import (
     reads_within,
 )
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.snapshots import SKIPPED, Origin, outcomes_in, value_in
+from tape.watching.number_uses import Origin, outcomes_in, value_in
+from tape.watching.snapshots import SKIPPED
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.

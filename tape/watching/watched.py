@@ -6,35 +6,45 @@ of the Python functions that it calls by such names, and of whatever else ran wh
 
 from __future__ import annotations
 
+import abc
+import builtins
 import functools
+import gc
+import importlib.util
+import sys
 import types
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kernels import PACKAGES
 from tape.tensors.bytecode import steps_of
 from tape.tensors.tensor import Tensor
 from tape.watching import snapshots
 from tape.watching.frame_events import (
     GENERATORS,
     MISSING,
+    bases_of,
     dictionary_of,
     entry_of_class,
+    is_decided,
     module_of,
     read,
     variables_of,
     wrapped_by,
 )
+from tape.watching.number_uses import names_of
+from tape.watching.snapshots import Snapshots
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function to a value: a cell or a global by its name, then attributes and items."""
 _VARIABLES = dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), "global")
 _VARIABLES |= dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"), "cell")
-_MOST_WRAPPED, _INNER = 32, -2
-"""Decorators of one function that are looked through; the depth where arguments stand in tuples of tuples."""
-_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_NAMED = ("global", "cell", "import")
+_MOST_WRAPPED, _DEEPEST = 32, 4
+"""Decorators of one function that are looked through; functions that call one another, before they do."""
 _KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *GENERATORS)
 """What is watched even where code reads an attribute or item of it: its methods write."""
 CodeKey = tuple[int, int]  # numbers of a code object and of the globals that it runs with
@@ -45,9 +55,9 @@ class Watch:
 
     __slots__ = ("expected", "name", "read")
 
-    def __init__(self, name: str, read: functools.partial[Any], depth: int = 0) -> None:
+    def __init__(self, name: str, read: functools.partial[Any], take: Callable[[Any, str], Any]) -> None:
         self.name, self.read = name, read
-        self.expected = snapshots.snapshot(read(), depth)
+        self.expected = take(read(), name)
 
     def changed(self) -> bool:
         """Whether the value is another one now, or is no more."""
@@ -71,24 +81,48 @@ class CodeWatch(Watch):
 
 
 class ClassWatch(Watch):
-    """The data and the functions in a class, of whose objects one is watched."""
+    """All that a class has, which code met, or an object of it."""
 
-    __slots__ = ("count", "functions", "kind")
+    __slots__ = ("kind",)
 
-    def __init__(self, kind: type) -> None:
-        self.name, self.kind, self.count = f"class {_name_of(kind)}", kind, len(dictionary_of(kind))
-        data, self.functions = snapshots.parts_of(kind)
-        self.expected = kind, kind, [(name, snapshots.snapshot(x, 1)) for name, x in data]
+    def __init__(self, kind: type, held: Snapshots) -> None:
+        self.name, self.kind = f"class {snapshots.name_of(kind)}", kind
+        parts: list[tuple[str, Any]] = []
+        more: list[tuple[str, Any]] = []
+        for name, x in snapshots.entries_of(kind).items():  # functions are looked at when they run
+            apart = is_decided(module_of(kind)) or snapshots.function_of(x) is not None
+            (parts if apart else more).append((name, snapshots.as_it_is(x) if apart else x))
+        self.expected = kind, kind, held.attributes(more, self.name, parts)
 
     def changed(self) -> bool:
         """Whether the class has other data or functions now."""
-        variables, (_, _, parts) = dictionary_of(self.kind), self.expected
-        if len(variables) != self.count:
-            return True
-        for name, x in self.functions:
-            if variables.get(name) is not x:
+        now, (_, _, parts) = snapshots.entries_of(self.kind), self.expected
+        return len(now) != len(parts) or not all(
+            name in now and snapshots.unchanged(part, now[name]) for name, part in parts
+        )
+
+
+class NamesWatch(Watch):
+    """Names in a dictionary, of which it is compared what they stand for, or that they stand for nothing."""
+
+    __slots__ = ("holder",)
+
+    def __init__(self, holder: dict[str, Any]) -> None:
+        self.name, self.holder, self.expected = "", holder, {}
+
+    def add(self, name: str, where: Any) -> None:
+        """Compare one more name, of a module of this name."""
+        if name not in self.expected:
+            self.name += f"{', ' * bool(self.name)}{name} of {where}"
+            self.expected[name] = dict.get(self.holder, name, MISSING)
+
+    def changed(self) -> bool:
+        """Whether one of the names stands for something else now."""
+        get = self.holder.get
+        for name, value in self.expected.items():  # noqa: SIM110 (in a fraction of the time)
+            if get(name, MISSING) is not value:
                 return True
-        return not all(name in variables and snapshots.unchanged(part, variables[name]) for name, part in parts)
+        return False
 
 
 class Unseen(Watch):
@@ -105,21 +139,35 @@ class Unseen(Watch):
 
 
 class Finder:
-    """Finds what code reads from outside, with what that is now; not of code that is ``known``."""
+    """Finds what code reads from outside, with what that is now."""
 
-    def __init__(self, known: Mapping[CodeKey, Any] | None = None) -> None:
+    def __init__(self) -> None:
         self.watches: dict[Any, Watch] = {}
-        self.codes: dict[CodeKey, Any] = dict(known or {})
+        self.codes: dict[CodeKey, Any] = {}
         """The code that was looked at, with its globals, which stay alive so that their numbers are theirs."""
         self._functions: list[tuple[Any, Any]] = []  # what was looked at, with the object that it is a method of
+        self._snapshots = Snapshots()
+        self._modules: dict[int, types.ModuleType] = {}  # those of which any attribute may be read
+        self._runs = self._unimported = False
+        """Whether code has been seen to run; whether some imports what was not imported before."""
+        self._by_code: defaultdict[int, list[types.FunctionType]] = defaultdict(list)
+        """Functions that were met, by their code."""
+        self._inner: dict[int, types.CodeType] = {}  # code of functions that code which was looked at makes
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
-        """Look at code that begins to run with these globals, reached in whatever way; its cells are not known."""
+        """Look at code that begins to run with these globals, reached in whatever way."""
         if (id(code), id(variables)) in self.codes:
             return
-        cells = tuple([types.CellType() for _ in code.co_freevars])
+        self._runs = True
         try:
-            self._look_at(types.FunctionType(code, variables, closure=cells), MISSING, 1)
+            functions = self._by_code[id(code)]
+            if not functions and code.co_freevars and id(code) not in self._inner:
+                functions = [x for x in gc.get_referrers(code) if type(x) is types.FunctionType]
+            for function in functions:
+                self._look_at_function(function, MISSING, 1)
+            if (id(code), id(variables)) not in self.codes:  # its cells are not known
+                cells = tuple([types.CellType() for _ in code.co_freevars])
+                self._look_at(types.FunctionType(code, variables, closure=cells), MISSING, 1)
         except Exception as error:  # noqa: BLE001 (an object that cannot be looked at; the user's call goes on)
             self.watches[code] = Unseen(f"{error!r} in {code.co_qualname}")
 
@@ -128,14 +176,14 @@ class Finder:
         for _ in range(_MOST_WRAPPED):
             kind, inner = type(function), wrapped_by(function)
             if kind is functools.partial:
-                name = f"arguments of a partial of {_name_of(function.func)}"
-                self.watches[name, id(function)] = Watch(name, functools.partial(parts_of_partial, function), _INNER)
+                name = f"a partial of {_name_of(function.func)}"
+                self._watch(("partial", id(function)), name, functools.partial(itself, function))
                 inner = function.func
             elif kind is types.MethodType:
                 function, receiver = function.__func__, function.__self__
                 continue
             elif kind is types.FunctionType:
-                if not _is_ours(function.__globals__.get("__name__")):
+                if not (_is_ours(function.__globals__.get("__name__")) or snapshots.is_known(function)):
                     self._look_at_function(function, receiver, depth)
             elif inner is MISSING and not snapshots.is_known(function):
                 inner = read(function, "__call__")
@@ -148,36 +196,105 @@ class Finder:
             function = inner
 
     def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
-        if depth > snapshots.DEEPEST or any(function is known and receiver is of for known, of in self._functions):
+        self._meet(function)
+        if depth > _DEEPEST or any(function is known and receiver is of for known, of in self._functions):
             return
         self._functions.append((function, receiver))
-        self.watches["code", id(function)] = CodeWatch(function)
-        if function.__defaults__ or function.__kwdefaults__:
+        stays = is_decided(function.__globals__.get("__name__"))
+        if not stays:
+            self.watches["code", id(function)] = CodeWatch(function)
+        if not stays and (function.__defaults__ or function.__kwdefaults__):
             name = f"defaults of {function.__name__}"
-            self.watches["defaults", id(function)] = Watch(name, functools.partial(defaults_of, function), _INNER)
+            self._watch(("defaults", id(function)), name, functools.partial(defaults_of, function))
         self._look_at(function, receiver, depth)
+
+    def _meet(self, function: types.FunctionType | None) -> None:
+        if function is not None and not any(function is x for x in self._by_code[id(function.__code__)]):
+            self._by_code[id(function.__code__)].append(function)
 
     def _look_at(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
         code, variables = function.__code__, function.__globals__
         self.codes[id(code), id(variables)] = code, variables
-        for path in paths_within(function.__code__, receiver is not MISSING):
+        self._name(set[str]().union(*map(names_of, _code_within(code))))
+        self._inner |= {id(inner): inner for inner in _code_within(code) if inner is not code}
+        for path in paths_within(code, receiver is not MISSING):
             self._follow(function, receiver, path, depth)
+        self._look_at_met(depth)
+        if self._unimported:
+            self._unimported = False
+            del self.codes[id(code), id(variables)]
 
-    def look_into(self, value: Any, depth: int = 0) -> None:
-        """Look into a function, and into those in a container."""
-        kind = type(value)
-        if _has_code(value):
-            self.look(value, depth=depth + 1)
-        elif (kind is list or kind is tuple or kind is dict) and len(value) <= snapshots.MOST:
-            for part in value.values() if kind is dict else value:
-                if _has_code(part):
-                    self.look(part, depth=depth + 1)
+    def _name(self, names: set[str]) -> None:
+        """Take in that code names attributes, of whatever it meets."""
+        new = names - self._snapshots.names
+        self._snapshots.name(new)
+        for module in list(self._modules.values()):
+            self._watch_module(module, new)
 
-    def _watch(self, key: Any, watch: Watch) -> None:
-        self.watches.setdefault(key, watch)
-        for number, kind in snapshots.classes_in(watch.expected).items():
+    def _watch_module(self, module: types.ModuleType, names: Iterable[str]) -> None:
+        if self._snapshots.reads_any:
+            name = f"attributes of {module.__name__}"
+            self._watch(("module", id(module)), name, functools.partial(attributes_of, module))
+        for name in names:
+            if name in vars(module):
+                self._watch_in(module, name)
+
+    def _watch_in(self, module: types.ModuleType, name: str) -> None:
+        variables = vars(module)
+        if is_decided(module.__name__):
+            self._watch_name(variables, name)
+        else:
+            reader = functools.partial(dict.get, variables, name, MISSING)
+            self._watch((id(variables), (("global", name),)), f"{name} of {module.__name__}", reader)
+
+    def _watch_name(self, holder: dict[str, Any], name: str) -> None:
+        """Watch what a name stands for, or that it stands for nothing, without looking into it."""
+        watch = self.watches.get(("names", id(holder)))
+        if watch is None:
+            watch = self.watches["names", id(holder)] = NamesWatch(holder)
+        assert isinstance(watch, NamesWatch)
+        watch.add(name, dict.get(holder, "__name__"))
+
+    def _watch(self, key: Any, name: str, reader: functools.partial[Any]) -> Watch:
+        """Watch what is read somewhere; what that leads to is looked at, too."""
+        watch = self.watches.get(key)
+        if watch is None:
+            watch = self.watches[key] = Watch(name, reader, self._snapshots.take)
+            self._look_at_classes(snapshots.classes_in(watch.expected))
+        return watch
+
+    def _look_at_classes(self, kinds: dict[int, type]) -> None:
+        for number, kind in kinds.items():
             if ("class", number) not in self.watches:
-                self.watches["class", number] = ClassWatch(kind)
+                self.watches["class", number] = made = ClassWatch(kind, self._snapshots)
+                called = any(module_of(x).partition(".")[0] in PACKAGES for x in bases_of(kind))
+                for function in map(snapshots.function_of, snapshots.entries_of(kind).values()):
+                    if called and function is not None:  # replays call it as well
+                        self._inner[id(function.__code__)] = function.__code__
+                    else:
+                        self._meet(function)
+                self._look_at_classes(snapshots.classes_in(made.expected))
+
+    def _look_at_met(self, depth: int) -> None:
+        """Look at functions and modules that were met meanwhile, and note what nobody can compare."""
+        met = self._snapshots.met
+        while met:
+            value = met.pop()
+            if issubclass(type(value), types.ModuleType):
+                if not is_decided(value.__name__) and id(value) not in self._modules:
+                    self._modules[id(value)] = value
+                    self._watch_module(value, self._snapshots.names)
+            elif issubclass(type(value), snapshots.GETTERS):
+                self._name({"attrgetter"})
+            elif module_of(type(value)) == "decimal":
+                self._watch("decimal", "decimal's context", functools.partial(_decimal_context))
+            elif not issubclass(type(value), type):
+                self.look(value, depth=depth + 1)
+            elif "_abc_impl" in dictionary_of(value):
+                self._watch("abc", "registered classes", functools.partial(abc.get_cache_token))
+        while self._snapshots.unseen:
+            name = self._snapshots.unseen.pop()
+            self.watches[name] = Unseen(name)
 
     def _follow(self, function: types.FunctionType, receiver: Any, path: Path, depth: int) -> None:
         if path and path[0][0] == "unseen":
@@ -186,30 +303,58 @@ class Finder:
         owner = value = expected = MISSING
         for count in range(1, len(path) + 1):
             part, owner = path[:count], value
-            value = _start_of(function, receiver, part[0])() if count == 1 else self._stepped(owner, part[-1], depth)
-            kind = type(value)
+            start = self._start_of(function, receiver, part[0]) if count == 1 else None
+            value = self._stepped(owner, part[-1], depth) if start is None else start()
+            name, key = _name(function, part), (id(_source_of(function, receiver, part[0])), part)
             if value is MISSING:
+                self._lacks(owner, part, key, name, start)
                 return
-            if issubclass(kind, types.ModuleType):
+            known = snapshots.is_known(value) or issubclass(type(value), types.ModuleType)
+            if known and start is not None and start.func is dict.get:
+                self._watch_name(*start.args[:2])
+            if issubclass(type(value), types.ModuleType):
+                self._snapshots.met += [value] * (count == len(path) or part[0][0] == "import")
                 continue
-            if snapshots.is_opaque(value, path[count : count + 1]):
-                self._note_unseen(_name(function, part), function, f"a {_name_of(kind)}")
+            what = f"a {_name_of(type(value))}" if snapshots.is_opaque(value, path[count : count + 1]) else ""
+            if what or snapshots.reads_state(value):
+                self._note_unseen(name, function, what)
                 return
-            known, last = snapshots.is_known(value), count == len(path)
-            is_method = kind is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType)
-            if known and (is_method or issubclass(type(owner), types.ModuleType)):
-                return
-            if count > 1 and _is_computed(owner, value, part[-1]):
+            if self._is_given(owner, value, part[-1], start) or (count > 1 and _is_computed(owner, value, part[-1])):
                 return
             expected = snapshots.item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
-            if expected is MISSING and (part[-1][0] in ("global", "cell") or last or issubclass(kind, _KEPT) or known):
-                watch = Watch(_name(function, part), _reader(function, receiver, part))
-                sources = {"global": function.__globals__, "cell": function}
-                self._watch((id(sources.get(part[0][0], receiver)), part), watch)
-                expected = watch.expected
+            held = part[-1][0] in _NAMED or count == len(path) or issubclass(type(value), _KEPT) or known
+            if expected is MISSING and held:
+                expected = self._watch(key, name, _reader(function, receiver, part)).expected
             if known:
                 return
-            self.look_into(value, depth)
+
+    def _start_of(self, function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> functools.partial[Any]:
+        variables, builtin = function.__globals__, first[0] == "global" and first[1] not in function.__globals__
+        if builtin:
+            self._watch_name(variables, first[1])
+            self._watch_name(_builtins_of(variables), first[1])
+        return _start_of(function, receiver, first)
+
+    def _lacks(self, owner: Any, part: Path, key: Any, name: str, start: functools.partial[Any] | None) -> None:
+        """Take in that there is nothing where code reads, so far."""
+        if part[0][0] == "import" and not self._runs:
+            self._unimported = True
+        elif start is not None and part[0][0] != "global":
+            self._watch(key, name, start)
+        elif issubclass(type(owner), types.ModuleType):
+            self._watch_in(owner, part[-1][1])
+
+    def _is_given(self, owner: Any, value: Any, last: tuple[str, Any], start: functools.partial[Any] | None) -> bool:
+        """Whether something is a known function, or a method of an object, of which nothing else is compared."""
+        of_module, is_method = issubclass(type(owner), types.ModuleType), snapshots.is_method(value)
+        named = start is not None and start.func is dict.get and not is_method
+        if not snapshots.is_known(value) or not (of_module or named or (is_method and owner is not MISSING)):
+            return False
+        if of_module:
+            self._watch_in(owner, last[1])
+        if issubclass(type(value), type):
+            self._look_at_classes({id(x): x for x in snapshots.classes_of(value)})
+        return True
 
     def _stepped(self, owner: Any, last: tuple[str, Any], depth: int) -> Any:
         kind, name = last
@@ -236,22 +381,15 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
     finder = Finder()
     finder.look(function)
     for i, value in enumerate(fixed):
-        name = f"fixed argument {i}"
-        if snapshots.is_opaque(value):
-            finder.watches[name] = Unseen(f"{name}, a {_name_of(type(value))}")
-        elif not issubclass(type(value), snapshots.PLAIN):
-            finder._watch(name, Watch(name, functools.partial(itself, value)))
-            finder.look_into(value)
+        if not snapshots.is_plain(value):
+            finder._watch(f"fixed argument {i}", f"fixed argument {i}", functools.partial(itself, value))
+    finder._look_at_met(0)
     return finder
 
 
 def changed_of(watches: Iterable[Watch]) -> str:
     """Return the name of what is not as it was; empty if all is."""
     return next((watch.name for watch in watches if watch.changed()), "")
-
-
-def _has_code(value: Any) -> bool:
-    return issubclass(type(value), _FUNCTIONS) or wrapped_by(value) is not MISSING
 
 
 def _is_ours(module: Any) -> bool:
@@ -261,45 +399,58 @@ def _is_ours(module: Any) -> bool:
 
 def _name_of(value: Any) -> str:
     if issubclass(type(value), type):
-        return str(vars(type)["__qualname__"].__get__(value))
+        return snapshots.name_of(value)
     return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
+
+
+def _is_item(name: str, value: Any) -> bool:
+    return name == "BINARY_SUBSCR" or value == "[]"
 
 
 def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code reads from outside."""
     receiver = code.co_varnames[0] if method and code.co_argcount else None
     path: list[tuple[str, Any]] = []
-    pending: Any = None
+    constants: list[Any] = []
+    imported: list[tuple[str, Any]] = []
     for step in steps_of(code)[0]:
         name, value = step.name, step.value
-        if name in _VARIABLES:
+        if name in _VARIABLES or (name == "LOAD_FAST" and value == receiver) or name == "IMPORT_NAME":
             yield tuple(path)
-            path = [(_VARIABLES[name], value)] if not value.startswith("@") else []
-        elif name == "LOAD_FAST" and value == receiver:
-            yield tuple(path)
-            path = [("self", receiver)]
-        elif path and name in ("LOAD_ATTR", "LOAD_METHOD"):
+            started: tuple[str, Any] = (_VARIABLES.get(name, "self"), value)
+            if name == "IMPORT_NAME":
+                imported = [started := ("import", (constants[-2], value))]
+            path = [] if value.startswith("@") else [started]
+        elif value == "__subclasses__" or (value == "grad" and not path and name == "LOAD_ATTR"):
+            yield (("unseen", f".{value}"),)
+        elif path and not constants and name in ("LOAD_ATTR", "LOAD_METHOD"):
             path.append(("attribute", value))
-        elif name == "LOAD_ATTR" and value == "grad":
-            yield (("unseen", ".grad"),)
-        elif path and name == "LOAD_CONST":
-            pending = value
+        elif name == "IMPORT_FROM":
+            yield (*path[:1], ("attribute", value))
             continue
-        elif path and (name == "BINARY_SUBSCR" or value == "[]") and isinstance(pending, (str, int)):
-            path.append(("item", pending))
-        elif name not in ("RESUME", "COPY_FREE_VARS"):
+        elif name == "LOAD_CONST":
+            constants.append(value)
+            continue
+        elif path and len(constants) == 1 and _is_item(name, value) and isinstance(constants[0], (str, int)):
+            path.append(("item", constants[0]))
+        elif name not in ("RESUME", "COPY_FREE_VARS") and (name != "STORE_FAST" or path[:1] != imported):
             yield tuple(path)
             path = []
-        pending = None
+        constants.clear()
     yield tuple(path)
+
+
+def _code_within(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code_within(constant)
 
 
 def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code, and that of functions defined in it, reads from outside."""
-    yield from paths(code, method)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from paths_within(constant, method=False)
+    for inner in _code_within(code):
+        yield from paths(inner, method and inner is code)
 
 
 def _is_computed(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
@@ -349,9 +500,20 @@ def defaults_of(function: types.FunctionType) -> tuple[Any, ...]:
     return function.__defaults__, function.__kwdefaults__
 
 
-def parts_of_partial(function: functools.partial[Any]) -> tuple[Any, ...]:
-    """Return the parts of a partial function; as a method its function is compared by identity alone."""
-    return types.MethodType(function.func, function), function.args, function.keywords
+def _builtins_of(variables: dict[str, Any]) -> dict[str, Any]:
+    """Return the builtins of code with these globals."""
+    held = dict.get(variables, "__builtins__", builtins)
+    return vars(held) if type(held) is types.ModuleType else held
+
+
+def _decimal_context() -> str:
+    """Return what decides how numbers of ``decimal`` are rounded, without the flags that they raise."""
+    return repr(sys.modules["decimal"].getcontext()).partition(", flags")[0]
+
+
+def attributes_of(module: types.ModuleType) -> dict[str, Any]:
+    """Return what a module has, but what Python notes in it."""
+    return {name: x for name, x in vars(module).items() if not name.startswith("__")}
 
 
 def read_along(start: Callable[[], Any], steps: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -368,11 +530,23 @@ def read_along(start: Callable[[], Any], steps: Sequence[tuple[str, Any, Any]]) 
 def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> functools.partial[Any]:
     kind, name = first
     if kind == "global":
-        return functools.partial(dict.get, function.__globals__, name, MISSING)
+        variables = function.__globals__
+        holder = variables if name in variables else _builtins_of(variables)
+        return functools.partial(dict.get, holder, name, MISSING)
+    if kind == "import":
+        package = dict.get(function.__globals__, "__package__") or ""
+        level, relative = name
+        full = importlib.util.resolve_name("." * level + relative, package) if level else relative
+        return functools.partial(dict.get, sys.modules, full, MISSING)
     if kind == "self":
         return functools.partial(itself, receiver)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     return functools.partial(content_of, cells[name]) if name in cells else functools.partial(itself, MISSING)
+
+
+def _source_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> Any:
+    """Return what a path begins in."""
+    return {"global": function.__globals__, "cell": function, "import": sys.modules}.get(first[0], receiver)
 
 
 def _reader(function: types.FunctionType, receiver: Any, path: Path) -> functools.partial[Any]:
@@ -389,6 +563,7 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> functool
 
 
 def _name(function: types.FunctionType, path: Path) -> str:
-    (_, name), *steps = path
+    (start, name), *steps = path
+    name = f"module {name[1]}" if start == "import" else name
     shown = "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in steps)
     return f"{name}{shown} of {function.__qualname__}"

@@ -283,7 +283,7 @@ def test_what_has_changed_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) ->
     ("method", "name"),
     [
         ("contents", "value"), ("contents", "partial"), ("contents", "item"), ("member", "slot"), ("state", "class's"),
-        ("partial", "partial, other"), ("entry", "large"), ("parts", "list in a dict"), ("attribute", "called"),
+        ("partial", "partial, other"), ("entry", "called"), ("parts", "list in a dict"), ("attribute", "called"),
     ],
 )  # fmt: skip
 def test_a_check_that_is_left_out_is_noticed(method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

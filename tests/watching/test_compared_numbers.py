@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,3 +240,82 @@ def test_float_warns_as_ever() -> None:
     f = function_of("float(y) < tol")
     with pytest.warns(DetachWarning):
         f(tape.tensor(0.3, requires_grad=True))
+
+
+SHOWN = (
+    "print(f'{y:.3f}')", "print('loss', y, x)", "print('%g %d' % (y, 3))", "print('{:.3f}'.format(y), end=' ')",
+    "print(str(y) + ' ' + repr(x))", "s = f'{y:.3f}'; print(s); print(s, s)", "s = f'{y}'; s += f', {x:g}'; print(s)",
+    "LOG.error('loss %g', y)", "LOG.warning(f'loss {y}')", "STREAM.write(f'{y:.3f}')", "print(f'{y:.3f}', file=STREAM)",
+    "sys.stdout.write('%g' % y)", "print(round(y, 3))", "print(f'{y:8.3f} {\"*\" if k else \"\"}')",
+    "print(', '.join(f'{v:.2f}' for v in (x, y)))", "print(described(y))", "print(Described(y), 1)", "f'{y:.3f}'",
+    "s = f'{y:.3f}'", "print(f'{Described(y)}')", "warnings.warn(f'{y:.3f}', stacklevel=1)",
+)  # fmt: skip
+DECIDING = (
+    "y = y * (2.0 if f'{y:.1f}' < '1.0' else 3.0)", "s = f'{y:.3f}'; print(s); y = y * float(s)",
+    "y = y * len(str(y))", "y = y * float(f'{y:.1f}')", "y = y * float('%.1f' % y)", "y = y * float(repr(y)[7:-1])",
+    "y = y * {'1': 5.0}.get(f'{y:.0f}', 7.0)", "s = [f'{y:.1f}']; print(s); y = y * float(s[0])",
+    "s = []; t = s; s += [f'{y:.1f}']; print(s); y = y * float(t[0])", "print(y, file=OUT); y = y * len(OUT.parts[-2])",
+    "OUT.write(f'{y:.1f}'); y = y * float(OUT.parts[-1])", "y = y * float(described(y)[1:-1])",
+    "o = io.StringIO(); print(f'{y:.1f}', file=o); y = y * float(o.getvalue())",
+    "o = io.StringIO()\n    with redirect_stdout(o):\n        print(f'{y:.1f}')\n    y = y * float(o.getvalue())",
+    "print = OUT.write; print(f'{y:.1f}'); y = y * float(OUT.parts[-1])", "y = y * STREAM.write(f'{y * 1000:.0f}')",
+    "s = f'{y:.1f}'; print(s); y = y * float(locals()['s'])", "s = f'{y:.1f}'; print(s); y = y * (lambda: float(s))()",
+    "s = t = f'{y:.1f}'; print(s); y = y * float(t)", "o = Output(); o += f'{y:.1f}'; y = y * float(o.parts[0])",
+    "y = y * float(''.join(f'{v:.0f}' for v in (y, y)))", "y = y * (2.0 if '1' in f'{y:.1f}' else 3.0)",
+    "y = y * len('x' * int('%d' % (y * 3)))", "o = Output(); p = o; o = o + f'{y:.1f}'; y = y * float(p.parts[0])",
+    "try: raise ValueError(f'{y:.1f}')\n    except ValueError as e: y = y * float(str(e))",
+)  # fmt: skip
+TEXTS = """
+import io, logging, sys, warnings
+from contextlib import redirect_stdout
+
+class Output:
+    def __init__(self):
+        self.parts = []
+    def write(self, text):
+        self.parts.append(text)
+        return len(text)
+    def __add__(self, text):
+        self.parts.append(text)
+        return self
+
+class Described:
+    def __init__(self, y):
+        self.y = y
+    def __str__(self):
+        return f"<{self.y:.3f}>"
+
+def described(y):
+    return f"<{y:.1f}>"
+
+def f(x, k=1):
+    OUT = Output()
+    y = x * 1.0
+    LINES
+    return y * 2.0
+"""
+
+
+def printing(lines: str, stream: Any) -> Any:
+    """Return the function ``f`` with lines that print."""
+    log = logging.Logger("shown")
+    log.addHandler(logging.StreamHandler(stream))
+    space: dict[str, Any] = {"STREAM": stream, "LOG": log}
+    exec(compile(TEXTS.replace("LINES", lines), "<written>", "exec"), space)  # noqa: S102 (written here)
+    return space["f"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("lines", SHOWN)
+def test_what_is_printed_is_no_guard(lines: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        compiled = called(printing(lines, stream), np.linspace(0.1, 4.0, 12).tolist())
+    assert compiled.calls == {"recorded": 2, "dynamic": 0, "checked": 0}, capsys.readouterr()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("lines", DECIDING)
+def test_a_text_that_decides_is_a_guard(lines: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        called(printing(lines, stream), np.linspace(0.1, 4.0, 12).tolist() * 2)
+    assert capsys.readouterr().err == ""

@@ -23,8 +23,13 @@ def thresholds() -> Any:
 def test_the_collector_works_rarely_during_a_recording_and_then_as_before(thresholds: Any) -> None:
     seen = []
 
+    def threshold() -> tuple[int, int, int]:
+        return gc.get_threshold()
+
+    threshold.__module__ = "numpy"  # such functions are not looked into: this one reads what is in no object
+
     def f(x: Any) -> Any:
-        seen.append(gc.get_threshold())
+        seen.append(threshold())
         return x * 2
 
     with pytest.warns(tape.errors.CompileWarning, match="changed seen"):
