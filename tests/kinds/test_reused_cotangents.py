@@ -12,7 +12,8 @@ import tape
 from kernels.kinds import form
 from kernels.native import pool
 from kernels.native.memory import REGISTRY
-from kernels.native.structs import NONE, FormBlock, InputBlock, PoolWords
+from kernels.native.pool import PoolWords
+from kernels.native.structs import NONE, FormBlock, InputBlock
 from kernels.sweeps import reverse
 
 if TYPE_CHECKING:

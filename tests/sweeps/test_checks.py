@@ -280,7 +280,7 @@ def test_tensors_of_a_tape_that_is_gone_are_not_counted_on_the_next_one(fresh: F
 GUARDED = """
 from llvmlite import binding
 from kernels.native import pool
-from kernels.native.structs import PoolWords
+from kernels.native.pool import PoolWords
 address = ctypes.cast(ctypes.pythonapi.PyMem_RawMalloc, ctypes.c_void_p).value
 print(bool(pool._words(pool.linked())[PoolWords.guards]), binding.address_of_symbol("PyMem_RawMalloc") != address)
 """
