@@ -152,17 +152,19 @@ class NativePlan:
         """Let it take calls up to the one that is checked."""
         self.words[CallPlan.left] = max(self.program.due - self.program.hits, 0)
 
-    def settle(self) -> None:
-        """Count, for the program, the calls that were taken."""
+    def settle(self) -> bool:
+        """Count, for the program, the calls that were taken; return whether a guard was missed."""
         taken = int(self.words[CallPlan.taken])
         if taken:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
-            self.program.hits += taken
-        if self.program.lines and self.misses.any():
-            missed = self.misses.copy()
-            self.misses -= missed
-            self.program.misses = [n + int(more) for n, more in zip(self.program.misses, missed, strict=False)]
+            self.program.count(taken)
+        if not (self.program.lines and self.misses.any()):
+            return False
+        missed = self.misses.copy()
+        self.misses -= missed
+        self.program.misses = [n + int(more) for n, more in zip(self.program.misses, missed, strict=False)]
+        return True
 
     @property
     def is_stale(self) -> bool:
