@@ -325,12 +325,15 @@ def as_given(result: Any, *, tensors: bool) -> Any:
     return structure.filled(leaves)
 
 
-def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:
-    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan."""
+def same_results(one: Any, other: Any, *, rounding: float = 0.0, of: float = 0.0) -> bool:
+    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan.
+
+    The largest element of these, or ``of`` what they were computed from.
+    """
     (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
     if structure != other_structure:
         return False
-    apart = rounding * sizes(others) if rounding else 0.0
+    apart = rounding * (of or sizes(others)) if rounding else 0.0
     return all(_same(x, y, apart) for x, y in zip(leaves, others, strict=True))
 
 

@@ -50,7 +50,8 @@ from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
-from tape.watching.watched import changed_of, watches_of
+from tape.watching.snapshots import contents_of
+from tape.watching.watched import Watch, changed_of, watches_of
 
 _FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
 _MOST_OBJECTS = 16  # objects without a dictionary for which a method remains compiled
@@ -339,9 +340,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         result, recording = self._record(call, current)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        changed = changed_of([*current.watches, *recording.reads.watches.values()])
-        if any(x.tobytes() != content for x, content in read):
-            changed = changed or "an array from outside, which NumPy wrote to"
+        watches = [*current.watches, *recording.reads.watches.values()]
+        changed, written = changed_of(watches), [x for x, content in read if x.tobytes() != content]
+        if written and not changed:
+            names = [w.name for w in watches if type(w) is Watch and _holds(w.expected, written)]
+            changed = f"{names[0] if names else 'an array from outside'}, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
         with self._lock:
             if impure:
@@ -554,6 +557,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+def _holds(expected: Any, arrays: Sequence[Any]) -> bool:
+    return any(np.may_share_memory(content.array, x) for content in contents_of([expected]) for x in arrays)
 
 
 def named_as(function: Any) -> Any:

@@ -20,10 +20,11 @@ from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
 from tape.engine.backward import grad
 from tape.programs.program import outcome
+from tape.programs.replaying import value_and_gradients
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
-from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import reaches_out, released
 from tape.transforms.value_and_grad import Differentiated, arranged, made_of
 
@@ -60,6 +61,12 @@ class GradientProgram(CompiledProgram):
         if self._usual and self._single:
             return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
         return (self._joined(results),)
+
+    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
+        del tensors
+        arguments = [np.array(x._value if isinstance(x, Tensor) else x) for x in (*values, *self.outside())]
+        with modes.under(modes.current()._replace(recorder=None)):
+            return self._joined([as_array(x) for x in value_and_gradients(self._recipe, arguments, rounded=random)])
 
     def _joined(self, numbers: Sequence[Any]) -> Any:
         count = len(self._recipe.outputs)

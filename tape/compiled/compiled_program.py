@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from tape.compiled.call_key import (
     Overhead,
     kept,
     one_rounding_apart,
+    same_results,
     sizes,
     within_runs,
 )
@@ -195,16 +197,30 @@ class CompiledProgram(Program):
         """Whether rounding explains a replay that differs by more than :attr:`rounding` of the largest result."""
         if not self.rounding or self.generators:
             return False
-        recipe, interpreter = self._recipe, copy.copy(self)
-        interpreter._mode, interpreter._budget = "eager", None
-        runs = []
-        for near in one_rounding_apart(values):
-            with contextlib.suppress(Exception):  # it goes another way, or raises, there
-                runs.append(interpreter.replay(near, tensors=tensors))
-        leaves = flattened(expected, none=True)[0]
+        leaves, recipe = flattened(expected, none=True)[0], self._recipe
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
         largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
-        return within_runs(result, expected, runs, self.rounding * largest)
+        apart, runs = self.rounding * largest, list[Any]()
+        rounded = functools.partial(self._rounded, random=np.random.default_rng(0))
+        ways: tuple[Callable[..., Any], ...] = (self._interpreted_near, rounded)
+        for way in ways if same_results(result, expected, rounding=self.rounding, of=largest) else ():
+            for near in one_rounding_apart(values):
+                with contextlib.suppress(Exception):  # it goes another way, or raises, there
+                    runs.append(way(near, tensors=tensors))
+            if within_runs(result, expected, runs, apart):
+                return True
+        return False
+
+    def _interpreted_near(self, values: Sequence[Any], *, tensors: bool) -> Any:
+        interpreter = copy.copy(self)
+        interpreter._mode, interpreter._budget = "eager", None
+        return interpreter.replay(values, tensors=tensors)
+
+    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
+        """Return what a run gives in which each operation rounds otherwise: loops forget how arguments round."""
+        del tensors
+        with modes.under(modes.current()._replace(recorder=None)):
+            return self._filled(interpreted(self._recipe, [*values, *self.outside()], rounded=random))
 
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
