@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tape.compiled.call_key import Overhead
 from tests.support import parameter_ids
 from tests.support.pytorch_outcomes import libraries, pytorch  # noqa: F401 (fixtures for every test)
 
@@ -70,6 +71,19 @@ def fresh(tmp_path: Path) -> Iterator[Fresh]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _calls_decide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have compiled functions record when calls ask for it, however long they take, unless a test is about that."""
+    if "accounted" not in request.fixturenames:
+        for name in ("allows_recordings", "allows_replays"):
+            monkeypatch.setattr(Overhead, name, lambda _: True)
+
+
+@pytest.fixture
+def accounted() -> None:
+    """Have compiled functions record as much as the time that calls take allows."""
 
 
 @pytest.fixture(autouse=True, scope="module")

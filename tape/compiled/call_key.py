@@ -1,8 +1,9 @@
-"""The key of a call: structure, dtypes, shapes, values that a recording depends on."""
+"""The key of a call: structure, dtypes, shapes, values that a recording depends on; results; what compiling costs."""
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -210,6 +211,21 @@ def input_of(x: Any) -> Tensor:
 
 
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
+PLAIN_ARGUMENTS = (bool, int, str, type(None))
+
+
+def simple_inputs(args: Sequence[Any]) -> tuple[list[Any], list[Tensor]] | None:
+    """Return arguments as the function gets them, and its values; None where one has parts, or comes twice."""
+    given, values = list[Any](), list[Tensor]()
+    for i, x in enumerate(args):
+        if type(x) in PLAIN_ARGUMENTS:
+            given.append(x)
+        elif _kind(x) is None or (not isinstance(x, float) and any(x is y for y in args[:i])):
+            return None
+        else:
+            given.append(shared_input(x))
+            values.append(given[-1])
+    return given, values
 
 
 class CallShape:
@@ -309,12 +325,15 @@ def as_given(result: Any, *, tensors: bool) -> Any:
     return structure.filled(leaves)
 
 
-def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:
-    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan."""
+def same_results(one: Any, other: Any, *, rounding: float = 0.0, of: float = 0.0) -> bool:
+    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan.
+
+    The largest element of these, or ``of`` what they were computed from.
+    """
     (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
     if structure != other_structure:
         return False
-    apart = rounding * sizes(others) if rounding else 0.0
+    apart = rounding * (of or sizes(others)) if rounding else 0.0
     return all(_same(x, y, apart) for x, y in zip(leaves, others, strict=True))
 
 
@@ -382,3 +401,70 @@ def _same(x: Any, y: Any, apart: float) -> bool:
         return bool(np.allclose(a, b, rtol=0.0, atol=apart, equal_nan=True))
     one, other = [np.where(np.isnan(v), False, np.signbit(v)) for v in (a, b)]
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(one, other))
+
+
+# What compiling costs, and what calls take without it: seconds, by which it is decided when calls are recorded.
+
+SHARE, SHARE_OF_MISSES = 0.2, 0.1
+"""Of the time that calls take in dynamic mode, what compiling and what replays in vain may take, to begin one more."""
+_FIRST, _FIRST_ALIKE = 2, 4  # recordings that wait for nothing: of these the first program is made, if they are alike
+_MOST_AT_ONCE = 256  # dynamic calls of which nothing is looked at
+
+
+class Overhead:
+    """What compiling has cost a function: ``spent`` on recordings, plans and checks, ``missed`` by replays in vain.
+
+    ``calls`` is what all calls so far take in dynamic mode: as others like them that were measured;
+    ``latest`` is the last one that was.
+    """
+
+    __slots__ = ("calls", "first", "latest", "missed", "recordings", "spent")
+    clock = staticmethod(time.thread_time)
+
+    def __init__(self) -> None:
+        self.calls = self.missed = self.spent = self.latest = 0.0
+        self.recordings, self.first = 0, _FIRST
+
+    def allows_replays(self) -> bool:
+        """Whether replays may be tried, of which the last ones may have ended at guards."""
+        return self.missed <= SHARE_OF_MISSES * self.calls
+
+    def allows_recordings(self) -> bool:
+        """Whether a call may be recorded."""
+        return self.recordings < self.first or self.spent <= SHARE * self.calls
+
+    def recorded(self, seconds: float, *, alike: bool) -> None:
+        """Count a recording, with what was made of it; whether it went the way of the one before, or has loops."""
+        self.recordings, self.first = self.recordings + 1, _FIRST_ALIKE if alike else _FIRST
+        self.spent += seconds
+
+    def calls_until_allowed(self, seconds: float, *, programs: bool) -> int:
+        """Return how many calls of so many seconds there are, at most, until there may be a recording, or a replay."""
+        at = self.spent / SHARE
+        left = (min(at, self.missed / SHARE_OF_MISSES) if programs else at) - self.calls
+        waits = seconds > 0 and left > 0 and self.recordings >= self.first
+        return min(int(left / seconds), _MOST_AT_ONCE) if waits else 0
+
+    def __str__(self) -> str:
+        of_calls = f"of the {self.calls:.3g} s that calls take without it"
+        return f"compiling has taken {self.spent:.3g} s, where it may take {SHARE:.0%} {of_calls}"
+
+
+class DynamicTime:
+    """What calls of one kind take in dynamic mode: the shorter of the last two, 0 before there are two.
+
+    ``missed`` is how long the last replay took that ended at a guard.
+    """
+
+    __slots__ = ("_last", "missed", "overhead", "seconds")
+
+    def __init__(self, overhead: Overhead) -> None:
+        self.overhead, self.seconds, self.missed, self._last = overhead, 0.0, 0.0, 0.0
+
+    def measured(self, seconds: float) -> None:
+        """Take in a dynamic call."""
+        self.seconds, self._last = min(self._last, seconds), seconds
+
+    def count(self, times: int = 1) -> None:
+        """Count calls."""
+        self.overhead.calls += times * self.seconds

@@ -25,6 +25,8 @@ from tape.compiled import native_calls
 from tape.compiled.call_key import (
     CallArguments,
     CallShape,
+    DynamicTime,
+    Overhead,
     as_given,
     call_of,
     either_way,
@@ -33,6 +35,7 @@ from tape.compiled.call_key import (
     owned,
     same_results,
     shared_input,
+    simple_inputs,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_calls import (
@@ -56,7 +59,8 @@ from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
-from tape.watching.watched import changed_of, watches_of
+from tape.watching.snapshots import contents_of
+from tape.watching.watched import Watch, changed_of, watches_of
 
 _FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
 _MOST_OBJECTS = 16  # objects without a dictionary for which a method remains compiled
@@ -93,6 +97,12 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self.static, self.traced, self.check = static, traced, check
         self._fixed, self._values = either_way(function, static), either_way(function, traced)
         self._keys: dict[Any, list[Specialization]] = {}
+        self._waiting: set[int] = set()  # by hash, keys of calls that had no specialization
+        self._overhead = Overhead()
+        self._others = DynamicTime(self._overhead)  # of calls without a specialization
+        self._way: Any = None  # the key and the way of the latest recording
+        self._passing = 0  # how many calls are made in dynamic mode without a look at them
+        self._passed = self._others, 0  # which these are like, and how many there were
         self._states = 0
         self._warned = False
         self._methods: dict[int, CompiledFunction] = {}  # those of objects without a dictionary, by number
@@ -105,35 +115,74 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
-        if self._direct:
-            self._settle()
+        missed = bool(self._direct) and self._settle()
         fast = self._fast  # other threads may set it
-        if fast is not None:
+        if fast is not None and not missed:
             program, state, shape = fast
             values = shape.values(args, kwargs) if shape is not None else None if kwargs else args
             if values is not None and program.is_mode(modes.current()) and state.is_current():
                 replayed = state.at_once(program, values)
-                if replayed is not None:
+                if replayed:
                     if replayed[0] is not program:
                         self._fast = replayed[0], state, shape
                     self._prepare(replayed[0], state, shape, values)
                     return replayed[1][0]
-        return self._called(args, kwargs)
+                missed = replayed is False
+        return self._called(args, kwargs, missed=missed)
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call, mode = self._taken(args, kwargs), modes.current()
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
+        if self._dynamic or self._passing > 0:
+            self._passing -= 1
+            return self._passed_on(args, kwargs) if self._passing else self._last_passed_on(args, kwargs)
+        begin, call, mode = self._overhead.clock(), self._taken(args, kwargs), modes.current()
         if call is None:
             return self._otherwise(args, kwargs)
         observed = mode.recorder is not None or mode.inference or mode.pack is not None or mode.anomaly is not None
-        current = None if self._dynamic or observed else self._current(call)
-        return self._run(call) if current is None or current.dynamic else self._replayed(current, call)
+        if observed:
+            return self._run(call)
+        current = self._current(call)
+        if current is None or current.dynamic:
+            return self._timed(call, current)
+        return self._replayed(current, call, begin, missed=missed)
 
     def _current(self, call: CallArguments) -> Specialization | None:
+        """Return the specialization of a call; None where there is none, and the account does not allow a new one."""
         try:
             known = self._keys.get(call.key, ())
         except TypeError:  # an argument that cannot be part of a key
             return None
         return next((s for s in known if s.is_current()), None) or self._started(call)
+
+    def _timed(self, call: CallArguments, current: Specialization | None, inputs: Any = None) -> Any:
+        """Make a call in dynamic mode, and account for it."""
+        result, time = self._run(call, inputs), self._others if current is None else current.time
+        time.measured(self._overhead.latest)
+        time.count()
+        programs = any(s.programs for known in [*self._keys.values()] for s in known)
+        if not (programs and self._overhead.allows_replays()):
+            self._passing = self._overhead.calls_until_allowed(time.seconds, programs=programs)
+            self._passed = time, self._passing
+        return result
+
+    def _last_passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a dynamic call, and account for those before it, too, at which nobody looked."""
+        begin, (time, count) = self._overhead.clock(), self._passed
+        result = self._passed_on(args, kwargs)
+        time.measured(self._overhead.clock() - begin)
+        time.count(count)
+        return result
+
+    def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a dynamic call of which nothing else is wanted."""
+        simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
+        if simple is None:
+            return self._untried(args, kwargs)
+        given, values = simple
+        return self._result(values, tuple(given), {}, tensors=any(isinstance(x, Tensor) for x in args))
+
+    def _untried(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._taken(args, kwargs)
+        return self._otherwise(args, kwargs) if call is None else self._run(call)
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
         return call_of(args, kwargs, self._fixed, self._values)
@@ -148,44 +197,52 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         return program
 
     def _started(self, call: CallArguments) -> Specialization | None:
-        """Return a specialization for a key and what is outside now; None if there are too many."""
+        """Return a specialization for a key and what is outside now; None if there are too many, or it has to wait."""
         with self._lock:
-            if self._states >= MOST_KEYS:
+            waits = not self._overhead.allows_recordings()
+            (self._waiting.add if waits else self._waiting.discard)(hash(call.key))
+            if self._states + len(self._waiting) >= MOST_KEYS + waits:
                 self._stay_dynamic(
                     f"there are more than {MOST_KEYS} signatures; numbers that differ from call to call are values if "
                     "they are floats, or named in traced="
                 )
+            if waits or self._dynamic:
                 return None
             self._states += 1
+            begin = self._overhead.clock()
             started = Specialization(
                 call,
                 watches_of(self.__wrapped__, [x for _, x in call.fixed]),
                 lambda program: self._finished(program, call),
+                self._overhead,
             )
             if started.dynamic:
                 self._warn(started.dynamic)
             self._keys.setdefault(call.key, []).append(started)
+            self._overhead.spent += self._overhead.clock() - begin
             return started
 
-    def _replayed(self, current: Specialization, call: CallArguments) -> Any:
+    def _replayed(self, current: Specialization, call: CallArguments, begin: float, *, missed: bool) -> Any:
+        overhead = self._overhead
+        tries = overhead.allows_replays() or (overhead.allows_recordings() and not current.goes_back)
         program = current.programs[0] if current.programs else None
         waits = program is not None and program.waits(reverse=self._runs_back)
         meets = bool(current.outside) and current.meets(call)
         current.met += meets
-        if waits or meets:
-            return self._run(call)
+        if not tries or waits or meets:
+            return self._timed(call, current)
+        if missed and current.time.missed:
+            return self._missed(current, call, begin - current.time.missed)
         checked = program is not None and self._is_due(program)
         expected = self._expected(current, call) if checked else None
+        began = overhead.clock()
         try:
             replayed = current.replay(call)
         except ProgramError:  # arguments share memory that the program writes
-            return self._run(call)
+            return self._timed(call, current)
         if replayed is None:
-            if current.goes_back or current.shares(call.values):
-                return self._run(call)
-            # a gradient is made again where it writes to what another argument sees
-            apart = self._runs_back or current.reads_alone or not is_separated(call.values)
-            return self._recorded(current, call) if apart else self._watched(current, call)
+            current.time.missed = overhead.clock() - began if current.programs else 0.0
+            return self._missed(current, call, begin)
         program, result = replayed
         self._fast = None
         if checked:
@@ -199,7 +256,20 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             shape = None if call.is_flat else CallShape(call)
             self._fast = program, current, shape
             self._prepare(program, current, shape, call.values)
+        overhead.spent += max(overhead.clock() - began - current.time.seconds, 0.0)  # a plan was made
         return result
+
+    def _missed(self, current: Specialization, call: CallArguments, begin: float) -> Any:
+        """Make a call of which no program is, behind a replay in vain, if there was one, and what led there."""
+        overhead = self._overhead
+        overhead.missed += overhead.clock() - begin if current.programs else 0.0
+        if not overhead.allows_replays():
+            self._forget()
+        if current.goes_back or current.shares(call.values) or not overhead.allows_recordings():
+            return self._timed(call, current)
+        # a gradient is made again where it writes to what another argument sees
+        apart = self._runs_back or current.reads_alone or not is_separated(call.values)
+        return self._recorded(current, call) if apart else self._watched(current, call)
 
     def _differed(self, program: CompiledProgram, current: Specialization) -> None:
         """Have calls go a safer way after a replay that differed from dynamic mode by more than rounding."""
@@ -214,10 +284,12 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
         return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
+        """Count the calls that native code took; return whether the last one missed a guard of each program."""
         with self._lock:
-            for plan in self._direct:
-                plan.settle()
+            missed = [plan.settle() for plan in self._direct]
+            fast = self._fast
+        return any(missed) and fast is not None and len(fast[1].programs) == len(missed)
 
     def _forget(self) -> None:
         with self._lock:
@@ -269,28 +341,38 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         before = [generator.snapshot() for generator in generators.values()]
         self.calls["dynamic"] -= 1  # counted as a check
         expected = self._run(call)
+        current.time.measured(self._overhead.latest)
+        self._overhead.spent += self._overhead.latest if self.check == "sample" else 0.0
         for generator, snapshot in zip(generators.values(), before, strict=True):
             generator.undo(snapshot)
         return expected
 
     def _recorded(self, current: Specialization, call: CallArguments) -> Any:
         self._forget()
+        begin = self._overhead.clock()
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
         states = random_states(current.generators)
         result, recording = self._record(call, current)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        changed = changed_of(current.reads.watches.values())
+        watches = current.reads.watches.values()
+        changed, written = changed_of(watches), [x for x, content in read if x.tobytes() != content]
+        if written and not changed:
+            names = [w.name for w in watches if type(w) is Watch and _holds(w.expected, written)]
+            changed = f"{names[0] if names else 'an array from outside'}, which NumPy wrote to"
         current.settle()
-        if any(x.tobytes() != content for x, content in read):
-            changed = changed or "an array from outside, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
         with self._lock:
             if impure:
                 self._stay_dynamic(impure)
             else:
                 self._take_in(current, call.key, recording)
+        seconds = self._overhead.clock() - begin
+        self._overhead.calls += min(current.time.seconds, seconds)
+        way, self._way = self._way, (call.key, recording.path)
+        alike = self._way == way or recording.rolled is not None
+        self._overhead.recorded(seconds - min(current.time.seconds, seconds), alike=alike)
         return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
@@ -337,25 +419,31 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if current.dynamic:
             self._forget()
             self._warn(current.dynamic)
+        elif current.various and not current.programs:
+            self._warn(current.various, "mostly in dynamic mode")
 
     def _watched(self, current: Specialization, call: CallArguments) -> Any:
         """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
         inputs = list(map(shared_input, call.values))
         before = [counter_of(x)[0] for x in inputs]
-        result = self._run(call, inputs)
+        result = self._timed(call, current, inputs)
         current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
         return result
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
-        self.calls["dynamic"] += 1
         if inputs is None:
             inputs = list(map(shared_input, call.values))
-        args, kwargs = call.filled(inputs)
-        result = modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
-        if call.tensors:  # as those of replays, they own their memory
+        return self._result(inputs, *call.filled(inputs), tensors=call.tensors)
+
+    def _result(self, inputs: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], *, tensors: bool) -> Any:
+        self.calls["dynamic"] += 1
+        arrays, begin = bool(inputs) and not tensors, self._overhead.clock()
+        result = modes.call_given(arrays, self.__wrapped__, *args, **kwargs)
+        self._overhead.latest = self._overhead.clock() - begin
+        if tensors:  # as those of replays, they own their memory
             leaves, structure = flattened(result, none=True)
             return structure.filled(owned(leaves, inputs))
-        return as_given(result, tensors=not call.arrays)
+        return as_given(result, tensors=not arrays)
 
     def _stay_dynamic(self, reason: str) -> None:
         self._dynamic = reason
@@ -382,6 +470,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         method, variables = MethodType(self.__wrapped__, instance), variables_of(instance)
         known = CompiledFunction(method, self.static, self.traced, self.check)
         known.mode, known.budget, known.bound_to = self.mode, self.budget, instance
+        known._overhead, known._others = self._overhead, self._others
         if variables is not None:
             held = variables.get(METHODS)
             if type(held) is not _Methods or held.owner is not instance:  # none yet, or those of what it is a copy of
@@ -447,6 +536,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """
         for _ in range(3):
             self._settle()
+            self._overhead.recordings = 0  # they wait for nothing
             self._called(args, kwargs)
         call = self._taken(args, kwargs)
         current = None if call is None else self._current(call)
@@ -478,6 +568,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         lines = [f"{name}: {counts or 'not called yet'}"]
         if self._dynamic:
             lines.append(f"  dynamic: {self._dynamic}")
+        elif not self._overhead.allows_recordings():
+            lines.append(f"  what is new waits: {self._overhead}")
         for key, states in self._keys.items():
             fixed = states[0].signature.static
             leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
@@ -488,6 +580,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+def _holds(expected: Any, arrays: Sequence[Any]) -> bool:
+    return any(np.may_share_memory(content.array, x) for content in contents_of([expected]) for x in arrays)
 
 
 def named_as(function: Any) -> Any:
@@ -535,6 +631,8 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
         lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
     if state.met:
         lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
+    if state.various:
+        lines.append(f"    {state.various}")
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:

@@ -13,17 +13,18 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input
+from tape.compiled.call_key import PLAIN_ARGUMENTS, CallArguments, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, Specialization, values_of
 from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
 from tape.engine.backward import grad
 from tape.programs.program import outcome
+from tape.programs.replaying import value_and_gradients
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
-from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import reaches_out, released
 from tape.transforms.value_and_grad import Differentiated, arranged, made_of
 
@@ -60,6 +61,12 @@ class GradientProgram(CompiledProgram):
         if self._usual and self._single:
             return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
         return (self._joined(results),)
+
+    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
+        del tensors
+        arguments = [np.array(x._value if isinstance(x, Tensor) else x) for x in (*values, *self.outside())]
+        with modes.under(modes.current()._replace(recorder=None)):
+            return self._joined([as_array(x) for x in value_and_gradients(self._recipe, arguments, rounded=random)])
 
     def _joined(self, numbers: Sequence[Any]) -> Any:
         count = len(self._recipe.outputs)
@@ -130,21 +137,31 @@ class CompiledGradient(CompiledFunction):
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         assert call.chosen is not None
-        return self._passed(call, call.chosen[0])
+        return self._called_as(call, call.chosen[0])
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
         by = {i + len(args) if i < 0 else i for i in numbers if type(i) is int and -len(args) <= i < len(args)}
         leaves, _ = flattened([args[i] for i in by])
         call = call_of(args, kwargs, self._fixed, self._values, leaves)
-        return self._passed(call, _values_of(call, by))
+        return self._called_as(call, _values_of(call, by))
 
-    def _passed(self, call: CallArguments, by: Collection[int]) -> Any:
+    def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
+        if kwargs or not all(i in numbers or type(x) in PLAIN_ARGUMENTS for i, x in enumerate(args)):
+            return self._untried(args, kwargs)
+        self.calls["dynamic"] += 1
+        return self.__wrapped__(*args)
+
+    def _called_as(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
         others = [x if i in by else shared_input(x) for i, x in enumerate(call.values)]
         args, kwargs = call.filled(others)
-        return self.__wrapped__(*args, **kwargs)
+        begin = self._overhead.clock()
+        result = self.__wrapped__(*args, **kwargs)
+        self._overhead.latest = self._overhead.clock() - begin
+        return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         assert call.chosen is not None

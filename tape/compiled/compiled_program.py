@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +24,18 @@ from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recording import whole
 from kernels.programs.several_ways import without_unchanged
-from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
+from tape.compiled.call_key import (
+    DOUBLE,
+    SINGLE,
+    CallArguments,
+    DynamicTime,
+    Overhead,
+    kept,
+    one_rounding_apart,
+    same_results,
+    sizes,
+    within_runs,
+)
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
 from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
@@ -54,6 +66,7 @@ class CompiledProgram(Program):
     has_loops: bool
     lines: list[str]  # where these leave for Python
     hits: int
+    time: DynamicTime  # what its calls take without it
     misses: list[int]
     due: int  # the number of the next replay that is checked against dynamic mode
     mode: modes.Mode
@@ -208,16 +221,30 @@ class CompiledProgram(Program):
         """Whether rounding explains a replay that differs by more than :attr:`rounding` of the largest result."""
         if not self.rounding or self.generators:
             return False
-        recipe, interpreter = self._recipe, copy.copy(self)
-        interpreter._mode, interpreter._budget = "eager", None
-        runs = []
-        for near in one_rounding_apart(values):
-            with contextlib.suppress(Exception):  # it goes another way, or raises, there
-                runs.append(interpreter.replay(near, tensors=tensors))
-        leaves = flattened(expected, none=True)[0]
+        leaves, recipe = flattened(expected, none=True)[0], self._recipe
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
         largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
-        return within_runs(result, expected, runs, self.rounding * largest)
+        apart, runs = self.rounding * largest, list[Any]()
+        rounded = functools.partial(self._rounded, random=np.random.default_rng(0))
+        ways: tuple[Callable[..., Any], ...] = (self._interpreted_near, rounded)
+        for way in ways if same_results(result, expected, rounding=self.rounding, of=largest) else ():
+            for near in one_rounding_apart(values):
+                with contextlib.suppress(Exception):  # it goes another way, or raises, there
+                    runs.append(way(near, tensors=tensors))
+            if within_runs(result, expected, runs, apart):
+                return True
+        return False
+
+    def _interpreted_near(self, values: Sequence[Any], *, tensors: bool) -> Any:
+        interpreter = copy.copy(self)
+        interpreter._mode, interpreter._budget = "eager", None
+        return interpreter.replay(values, tensors=tensors)
+
+    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
+        """Return what a run gives in which each operation rounds otherwise: loops forget how arguments round."""
+        del tensors
+        with modes.under(modes.current()._replace(recorder=None)):
+            return self._filled(interpreted(self._recipe, [*values, *self.outside()], rounded=random))
 
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
@@ -240,6 +267,11 @@ class CompiledProgram(Program):
     def is_simple(self) -> bool:
         """Whether it is plain, and there is nothing to look at before a replay."""
         return self.is_plain and not self._readers
+
+    def count(self, times: int = 1) -> None:
+        """Count replays."""
+        self.hits += times
+        self.time.count(times)
 
     def is_mode(self, mode: modes.Mode) -> bool:
         """Whether a mode, and the default dtype, are those of the recording."""
@@ -418,8 +450,8 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
 # A call is recorded until two went the same way and did the same. Where a guard misses, the program of the other branch
 # takes over, if there is one; nothing outside of a program's memory has changed until then.
 
-MOST_PROGRAMS = 32  # programs for calls with one key and one state of what is outside
-MOST_PENDING = 24  # ways that were each taken once; where there are more, calls rarely go the same way twice
+MOST_PROGRAMS = 32  # programs that are kept for calls with one key and one state of what is outside, the last used
+MOST_PENDING = 24  # ways that were each taken once, the last ones
 MOST_DIFFERENCES = 2
 MOST_CAUGHT = 8  # calls behind a caught error of which no program can be made, until calls stay dynamic
 _RAISED = (MemoryError, ProgramError)  # what a replay raises that is no operation's error, but for GuardMissed
@@ -429,8 +461,13 @@ class Specialization:
     """Programs for one key, as long as what the function reads from outside is as it was."""
 
     def __init__(
-        self, call: CallArguments, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]
+        self,
+        call: CallArguments,
+        reads: Finder,
+        finish: Callable[[CompiledProgram], CompiledProgram],
+        overhead: Overhead,
     ) -> None:
+        self.time = DynamicTime(overhead)
         self.signature = call.signature()
         self.is_saved = not call.again  # whether files can hold its calls: those give no object twice
         self._finish = finish
@@ -447,6 +484,7 @@ class Specialization:
         self.goes_back = False
         """Whether the last replay raised, and no program is made of what the function does then."""
         self.unrolled = ""  # why a loop stays Python
+        self.various = ""  # why no program may ever serve: calls rarely go the same way twice
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
         self.keeps_all = False  # whether recordings keep all iterations of loops
         self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
@@ -520,8 +558,13 @@ class Specialization:
                 return program, result
         return None
 
-    def at_once(self, program: CompiledProgram, args: tuple[Any, ...]) -> tuple[CompiledProgram, tuple[Any]] | None:
-        """Replay on arguments as the last call had; return a tuple of the result, or None if there is more to do."""
+    def at_once(
+        self, program: CompiledProgram, args: tuple[Any, ...]
+    ) -> tuple[CompiledProgram, tuple[Any]] | Literal[False] | None:
+        """Replay on arguments as the last call had; return a tuple of the result.
+
+        False if no program goes the way of the call, None if there is more to do.
+        """
         following: CompiledProgram | None = program
         tried: list[CompiledProgram] = []
         while following is not None:
@@ -544,7 +587,7 @@ class Specialization:
                 return None
             self._count(following)
             return following, results
-        return None
+        return False
 
     def _next(
         self, program: CompiledProgram, missed: GuardMissed, tried: list[CompiledProgram]
@@ -565,7 +608,7 @@ class Specialization:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
 
     def _count(self, program: CompiledProgram) -> None:
-        program.hits += 1
+        program.count()
         plan = self.plans.get(program)
         if plan is not None:
             plan.limit()
@@ -600,7 +643,8 @@ class Specialization:
             self.pending[path] = recording
             if len(self.pending) > MOST_PENDING:
                 line = recording.guards[-1].line if recording.guards else "no line"
-                self.dynamic = f"each call goes another way, by the value that leaves at {line}"
+                self.various = f"each call goes another way, by the value that leaves at {line}"
+                del self.pending[next(iter(self.pending))]
             return
         differs = difference(earlier, recording)
         if shared_memory(earlier, recording):
@@ -612,8 +656,6 @@ class Specialization:
                 self.programs.remove(replaced)
             if self._differences >= MOST_DIFFERENCES:
                 self.dynamic = f"two calls that went the same way differed: {differs}"
-        elif replaced is None and len(self.programs) >= MOST_PROGRAMS:
-            self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
             self._join(earlier, recording, replaced)
 
@@ -632,7 +674,11 @@ class Specialization:
         if replaced is not None:
             program.hits, program.due = replaced.hits, replaced.due
             self.programs.remove(replaced)
-        self.programs.insert(0, program)
+        program.time = self.time
+        for least_used in self.programs[MOST_PROGRAMS - 1 :]:
+            self.plans.pop(least_used, None)
+            self.planned.pop(least_used, None)
+        self.programs = [program, *self.programs[: MOST_PROGRAMS - 1]]
 
     @property
     def recordings(self) -> list[Recording]:

@@ -299,19 +299,21 @@ class NativePlan:
         most = left if isinstance(self.runs, CompiledMachine) else self.runs.most()
         self.words[CallPlan.left] = max(min(left, most), 0)
 
-    def settle(self) -> None:
-        """Count, for the program, the calls that were taken."""
+    def settle(self) -> bool:
+        """Count, for the program, the calls that were taken; return whether a guard was missed."""
         taken = int(self.words[CallPlan.taken])
         if taken:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
-            self.program.hits += taken
+            self.program.count(taken)
             if not isinstance(self.runs, CompiledMachine):
                 self.runs.count(taken)
-        if self.program.lines and self.misses.any():
-            missed = self.misses.copy()
-            self.misses -= missed
-            self.program.misses = [n + int(more) for n, more in zip(self.program.misses, missed, strict=False)]
+        if not (self.program.lines and self.misses.any()):
+            return False
+        missed = self.misses.copy()
+        self.misses -= missed
+        self.program.misses = [n + int(more) for n, more in zip(self.program.misses, missed, strict=False)]
+        return True
 
     @property
     def is_stale(self) -> bool:

@@ -23,6 +23,7 @@ from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
+from tape.engine.kind_rules import Planned
 from tape.engine.kinds import GuardDiffersError
 from tape.func import jvp
 from tape.operations import writes
@@ -37,9 +38,15 @@ from tape.transforms.points import filled_with, fresh_input, needs_graph, pulled
 # A program run on tensors, operation by operation: recorded, mapped and differentiated as in dynamic mode.
 
 
-def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
-    """Run a program on checked arguments; return results that share no memory. Arguments that it writes are written."""
-    run = _UnbatchedRun(recipe, arguments)
+Random = np.random.Generator | None
+
+
+def interpreted(recipe: Recipe, arguments: Sequence[Any], *, rounded: Random = None) -> list[Tensor]:
+    """Run a program on checked arguments; return results that share no memory. Arguments that it writes are written.
+
+    What each operation gives is moved by one rounding, ``rounded`` at random.
+    """
+    run = _UnbatchedRun(recipe, arguments) if rounded is None else _RoundedRun(recipe, arguments, rounded)
     modes.call_given(None, run.steps, 0, len(recipe.steps))
     results = [run.result(node) for node in recipe.outputs]
     write_back(recipe, arguments, [run.values[node] for node in recipe.arguments])
@@ -128,6 +135,25 @@ class _UnbatchedRun(ProgramRun):
         outputs = self.recipe.outputs
         seen = {self.recipe.base_of(o) for o in outputs if self.nodes[o].base is not None}
         return x if unshared and outputs.count(node) == 1 and node not in seen else views.clone(x)
+
+
+class _RoundedRun(_UnbatchedRun):
+    """A run as another rounding may have it: each floating result is moved by one, up or down, and so are gradients.
+
+    Stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific computation", 1993).
+    """
+
+    def __init__(self, recipe: Recipe, arguments: Sequence[Any], random: np.random.Generator) -> None:
+        super().__init__(recipe, arguments)
+        self._random = random
+
+    def compute(self, step: Planned, operands: Sequence[int], result: int) -> Any:
+        """Return the result of a step."""
+        value, entry = super().compute(step, operands, result), self.nodes[result]
+        if value is None or entry.base is not None or entry.spec.dtype.kind != "f":
+            return value
+        moved = 1.0 + np.finfo(entry.spec.dtype).eps * self._random.choice([-1.0, 1.0], entry.spec.shape)
+        return value * constant_tensor(scalar_or_array(np.array(moved, entry.spec.dtype)))
 
 
 def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) -> None:
@@ -405,7 +431,9 @@ def _input_of(argument: Any) -> Tensor:
     )
 
 
-def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: bool | None = None) -> list[Tensor]:
+def value_and_gradients(
+    recipe: Recipe, arguments: Sequence[Any], *, create: bool | None = None, rounded: Random = None
+) -> list[Tensor]:
     """Run a program on tensors; return its results, and the gradients of the first by each differentiable argument.
 
     ``create``: record how gradients are computed, or, for None, if anything but the arguments requires grad.
@@ -414,7 +442,8 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
         pairs = list(zip(arguments, recipe.arguments, strict=True))
         inputs = [_input_of(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
         written = [isinstance(x, Tensor) and node in recipe.written for x, (_, node) in zip(inputs, pairs, strict=True)]
-        results = interpreted(recipe, [clone(x) if w else x for x, w in zip(inputs, written, strict=True)])
+        given = [clone(x) if w else x for x, w in zip(inputs, written, strict=True)]
+        results = interpreted(recipe, given, rounded=rounded)
         wanted = [x for x, (_, node) in zip(inputs, pairs, strict=True) if recipe.nodes[node].differentiable]
         y = results[0]
         gradients = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)

@@ -219,7 +219,8 @@ class ProgramRecorder(Recorder):
         if kind is not None and not isinstance(op, ResultPart):
             words = [_form_word(o, at) for o, at in zip(operands, map(self._wants_of, operands), strict=True)]
             if 0 not in words:
-                self.tables.repeats(op, self._params_of(op, result, params), words, result, kind)
+                noticed = result._form.params if isinstance(op, View) and is_view(result) else params  # type: ignore[union-attr]
+                self.tables.repeats(op, noticed, words, result, kind)
             self.tables.step_added()
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> int | None:

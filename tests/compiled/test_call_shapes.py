@@ -39,9 +39,9 @@ def settled(monkeypatch: pytest.MonkeyPatch, *args: Any, **kwargs: Any) -> tuple
         compiled(*args, **kwargs)
     original = CompiledFunction._called
 
-    def counted(self: Any, *rest: Any) -> Any:
+    def counted(self: Any, *rest: Any, **how: Any) -> Any:
         slow.append(1)
-        return original(self, *rest)
+        return original(self, *rest, **how)
 
     monkeypatch.setattr(CompiledFunction, "_called", counted)
     return compiled, slow

@@ -46,6 +46,17 @@ def chaotic(x: Any) -> Any:
     return x
 
 
+def settled(x: Any) -> Any:
+    """What a loop is still from its limit, which forgets how the arguments round."""
+    for _ in range(60):
+        x = x + 0.1 * (tape.cos(x) - x)
+    return tape.cos(x) - x
+
+
+def rosenbrock(x: Any) -> Any:
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
 def run(compiled: Any, x: Any, count: int = 12) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -75,6 +86,11 @@ CASES = (
     (cancelled, np.linspace(0.0, 3.0, 50)),
     (tape.func.grad(lambda x: ((x - 1) ** 2 * tape.exp(x)).sum()), np.ones(7)),
     (lambda x: (x - x.mean()).sum(), np.linspace(1.0, 2.0, 77)),
+    (settled, np.linspace(0.5, 1.0, 7)),
+    (tape.value_and_grad(lambda x: settled(x).sum()), np.linspace(0.5, 1.0, 7)),
+    (tape.value_and_grad(lambda x: ((x**2).sum() - x @ x) * 1e8), np.linspace(-1.0, 2.0, 99)),
+    (tape.value_and_grad(rosenbrock), np.ones(3)),
+    (tape.func.hessian(rosenbrock), np.ones(4)),
 )
 
 
@@ -92,6 +108,18 @@ def test_what_rounding_leaves_of_zero_is_no_fault(function: Callable[..., Any], 
         (residual, lambda x: residual(x) + 1e-10 * x, root()),
         (residual, lambda x: residual(x) + 1e-9 * tape.exp(x), root()),
         (tape.value_and_grad(loss), tape.value_and_grad(lambda x: loss(x) + 1e-10 * x.sum()), SOLUTION),
+        (settled, lambda x: settled(x) + 1e-11, np.linspace(0.5, 1.0, 7)),
+        (settled, lambda x: settled(x) * (1 + 1e-6), np.linspace(0.5, 1.0, 7)),
+        (
+            tape.value_and_grad(lambda x: settled(x).sum()),
+            tape.value_and_grad(lambda x: settled(x).sum() * (1 + 1e-6)),
+            np.linspace(0.5, 1.0, 7),
+        ),
+        (
+            tape.value_and_grad(rosenbrock),
+            tape.value_and_grad(lambda x: rosenbrock(x) + 1e-9 * x.sum()),
+            np.ones(3) + 1e-7,
+        ),
         (cancelled, lambda x: cancelled(x) + 1e-9, np.linspace(0.0, 3.0, 50)),
         (lambda x: tape.sin(x) + x, lambda x: tape.sin(x) * (1 + 1e-6) + x, np.linspace(1.0, 2.0, 9)),
         (lambda x: (1e9 * x).sum() * 0 + residual(x), lambda x: (1e9 * x).sum() * 0 + residual(x) + 1e-9 * x, root()),

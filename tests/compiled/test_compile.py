@@ -328,7 +328,12 @@ def test_a_way_that_is_never_taken_twice_stays_dynamic() -> None:
         results = [compiled(X + k) for k in range(32)]
     for k, result in enumerate(results):
         same(result, X + k + float((X + k).sum()))
-    assert "dynamic: each call goes another way" in compiled.explain()
+    assert "each call goes another way" in compiled.explain()
+    for _ in range(2):
+        same(compiled(X), X + float(X.sum()))
+    assert replays(compiled) == 0
+    same(compiled(X), X + float(X.sum()))
+    assert replays(compiled) == 1, "what goes the same way in the end is replayed"
 
 
 def test_too_many_signatures_stay_dynamic() -> None:

@@ -288,3 +288,17 @@ def test_what_code_of_parts_reads_of_each_is_seen(name: str) -> None:
         changed.rate += 1.0
         changed.table["deep"] += 1.0
     assert compiled.programs
+
+
+def test_an_array_that_the_call_advances_is_named() -> None:
+    state = np.zeros(3)
+
+    def f(p: Any) -> Any:
+        total = (p * state).sum()
+        state[:] = state + 1.0
+        return total
+
+    compiled = tape.compile(tape.value_and_grad(f))
+    with pytest.warns(CompileWarning, match="the call itself changed state of .*f, which NumPy wrote to"):
+        results = [compiled(2.0) for _ in range(6)]
+    assert results == [(6.0 * k, 3.0 * k) for k in range(6)]

@@ -38,6 +38,7 @@ def name_of(block: Block) -> str:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=name_of)
+@pytest.mark.usefixtures("accounted")
 def test_a_block_prints_what_is_shown(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = run(block, monkeypatch)
