@@ -382,9 +382,9 @@ def _summed(slots: Array, starts: Array) -> Array:
     return of_rows
 
 
-def runs(names: Array) -> list[RowSpan]:
-    """Return the longest run of each likely period, those that cover most first, then the shortest periods."""
-    longest = (_longest(names, period) for period in _periods(names))
+def runs(names: Array, more: Iterable[int] = ()) -> list[RowSpan]:
+    """Return the longest run of each likely period, and of ``more``: those that cover most first, then the shortest."""
+    longest = (_longest(names, period) for period in {**dict.fromkeys(_periods(names)), **dict.fromkeys(more)})
     return sorted((run for run in longest if run.times >= FEWEST_STEPS), key=lambda run: (-run.rows, run.period))
 
 

@@ -310,6 +310,7 @@ LEAST_ROWS = 12  # rows that a loop stands for, at least
 LEAST_ROWS_WITHIN = 300  # the same of a loop in another one's body: shorter ones run faster step by step
 MOST_ITERATIONS = 1 << 20
 """Iterations of a recorded loop that machine code goes through, at most, unless they need much memory."""
+_TURNS = 2, 3  # how many arrays may take turns in the steps of a loop
 _TRIES = 8  # runs that are judged of those that tokens suggest
 _ENOUGH = 0.9  # part of the rows that a loop stands for if none better is looked for
 _LOOKS = 60  # how often, on average, a row is looked at, at most: a program without loops is found to be so quickly
@@ -432,7 +433,9 @@ class _Rolling:
         names, best = periods.tokens(rows, self.table), None
         for further in (None, periods.with_distances, periods.with_offsets):
             names = names if further is None else further(names, rows)
-            likely = [run for run in periods.runs(names[low:high]) if run.period not in refused]
+            # of arrays that take turns: so many steps as one
+            more = {k * period for period in refused for k in _TURNS if k * period * FEWEST_STEPS <= high - low}
+            likely = [run for run in periods.runs(names[low:high], more) if run.period not in refused]
             best = self._best_of(rows, likely[:_TRIES], (low, high), least, best)
             if best is not None and best.worth >= _ENOUGH * (high - low):
                 break
