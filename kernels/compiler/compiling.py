@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler import statements as fused
 from kernels.compiler.adjoint import Adjoint, KeptValues
 from kernels.compiler.compiled_code import CompiledCode, ProgramText, arrange_memory, printed
-from kernels.compiler.expansion import Expansion
+from kernels.compiler.expansion import Expansion, elements_side_by_side
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.fusion import Fusion
 from kernels.compiler.parallel_loops import ParallelLoops, SplitProgram, call_pieces
 from kernels.compiler.reverse_text import ReverseText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
+from kernels.compiler.statements import BOOL, FLOATS, INT32, INT64, AnyStatement, GuardStatement
 from kernels.compiler.storage import Blocks, HistoryRows, Region, Storage, storage_within
 from kernels.foundation.specs import is_dense
 from kernels.foundation.tables import cached_property
@@ -42,7 +43,8 @@ import numpy as np
 from kernels.language import vectormath
 from kernels.rules import accumulators, dense_native
 from kernels.native.memory import begin_of, bits_of, call_at, call_kernel, double_of, load_i8
-from kernels.native.memory import local_b1, local_f4, local_f8, local_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i8
+from kernels.native.memory import local_b1, local_f4, local_f8, local_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i4
+from kernels.native.memory import pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 masked = range
@@ -98,8 +100,10 @@ class Compilation:
             expected(_OF_INSTRUCTION * self.program.length)
         self.reverse = reverse
         self._check()
+        self._argument_specs = [self.program.values[value].spec for value in self.program.arguments]
+        first = [self._in_order(k, value) for k, value in enumerate(self.program.arguments) if self._is_turned(value)]
         make_ssa_memory(self.program)
-        self.fusion = Fusion(self.program)
+        self.fusion = Fusion(self.program, first)
         self.outputs = [self._output(ref) for ref in self.program.outputs]
         self.expansion = Expansion(self.program, self.fusion)
         first = self.program.outputs[0].spec
@@ -135,14 +139,30 @@ class Compilation:
     def _check(self) -> None:
         for value in self.program.arguments:
             spec = self.program.values[value].spec
-            known = spec.dtype in (*FLOATS, INT64) or (spec.dtype == BOOL and spec.shape)
-            if not known or not is_dense(spec):
+            known = spec.dtype in (*FLOATS, INT64, INT32, BOOL)
+            axes = [(stride, extent) for stride, extent in zip(spec.strides, spec.shape, strict=True) if extent > 1]
+            if not known or (spec.size and elements_side_by_side(axes, spec.dtype.itemsize) != spec.size):
                 raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
+
+    def _is_turned(self, value: int) -> bool:
+        """Whether an argument that has a gradient is in another order than C's, which that is in."""
+        return self.program.values[value].differentiable and not is_dense(self.program.values[value].spec)
+
+    def _in_order(self, place: int, value: int) -> AnyStatement:
+        """Let a value be what an argument is given as, and another, in C order, have the gradient; return the copy."""
+        values, spec = self.program.values, self.program.values[value].spec
+        ordered = fused.dense_value(self.program, spec.shape, spec.dtype, wanted=True)
+        values.append(replace(values[value], differentiable=False))
+        values[ordered.value].argument, values[value].argument = place, -1
+        self.program.arguments[place] = ordered.value
+        target = fused.ref_to_all(self.program, value, wanted=True)
+        operands = fused.ref_to_all(self.program, len(values) - 1, wanted=False), ordered
+        return fused.mapped(fused.FIRST, spec.shape, operands, target, spec.strides, (False, True))
 
     def _output(self, ref: Ref) -> int:
         """Copy an output to a value of its own, in C order; return that."""
         shape, dtype = ref.spec.shape, ref.spec.dtype
-        if dtype not in (*FLOATS, BOOL, INT64):
+        if dtype not in (*FLOATS, BOOL, INT64, INT32):
             raise Uncompiled(f"a result of {dtype}")
         target = fused.dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
         if target.spec.size:
@@ -228,7 +248,7 @@ class Compilation:
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
-        kept = [region for region, _ in self._found().values()]  # what is read behind the program
+        kept = [region for region, _ in self._guard_memory().values()]  # what is read behind the program
         work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
         self.storage.drop(arrange_memory(text.body, work))
         return text
@@ -318,14 +338,14 @@ class Compilation:
         """Return where in the workspace guards leave what they found, -1 if nowhere, and how many bytes that is."""
         begins, _ = self.storage.work()
         places = [(-1, 0)] * len(self.program.guards)
-        for item, (region, size) in self._found().items():
+        for item, (region, size) in self._guard_memory().items():
             counts = [self.program.loops[int(name[1:])].count for name, _ in item.terms]
             for steps in np.ndindex(*counts):
                 number = item.number + sum(k * more for k, (_, more) in zip(steps, item.terms, strict=True))
                 places[number] = begins[region.name], size
         return places
 
-    def _found(self) -> dict[scalar.GuardCheck | scalar.CallKernel, tuple[Region, int]]:
+    def _guard_memory(self) -> dict[scalar.GuardCheck | scalar.CallKernel, tuple[Region, int]]:
         """Return where guards leave what they found, and how many bytes that is."""
         places: dict[scalar.GuardCheck | scalar.CallKernel, tuple[Region, int]] = {}
         for _, item in walk(self.expansion.root):
@@ -345,7 +365,7 @@ class Compilation:
         return CompiledCode(
             int(run.address),
             source,
-            [self.program.values[value].spec for value in self.program.arguments],
+            self._argument_specs,
             [*self.storage.constants],
             [self.program.values[value].spec for value in self.outputs],
             [self.program.values[value].spec for value in gradients],

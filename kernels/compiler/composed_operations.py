@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -280,13 +281,19 @@ def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
         return []
     if instruction.result >= 0 and sizes == {0}:
         return [of_nothing(instruction, target, program)]
-    for operand in (*instruction.operands, target):
+    made = list[AnyStatement]()
+    narrow = [isinstance(operand, Ref) and operand.spec.dtype == fused.INT32 for operand in instruction.operands]
+    if any(narrow) and instruction.result >= 0:
+        loop, pairs = program.values[instruction.result].loop, zip(instruction.operands, narrow, strict=True)
+        operands = [_as(o, INT64, loop, program, made) if is_narrow else o for o, is_narrow in pairs]
+        instruction = replace(instruction, operands=tuple(operands))
+    for operand in (*instruction.operands, None if isinstance(op, Copy) else target):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
             raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
     maker = _MAKERS.get(type(op))
     if maker is None:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return maker(instruction, target, program)  # type: ignore[no-any-return]
+    return [*made, *maker(instruction, target, program)]
 
 
 def _elementwise(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
@@ -298,7 +305,7 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
         widest, loop = np.result_type(*kinds), program.values[instruction.result].loop
         if widest not in FLOATS:
             raise Uncompiled(f"{op.name} of several dtypes")
-        floats = [_as_float(o, widest, loop, program, made) for o in operands[op.condition :]]
+        floats = [_as(o, widest, loop, program, made) for o in operands[op.condition :]]
         operands, kinds = (*operands[: op.condition], *floats), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
     if numeric in FLOATS and target.spec.dtype not in (numeric, fused.BOOL):
@@ -315,8 +322,8 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
 
-def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
-    """Return an operand as floats of a dtype."""
+def _as(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand as numbers of a dtype."""
     if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
     operation = fused.CONVERSIONS.get((operand.spec.dtype, dtype))

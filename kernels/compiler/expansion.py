@@ -88,16 +88,16 @@ def inner_part(placed: Placed, target: scalar.Address, bound: set[str]) -> tuple
     ]
     item = access.ref.spec.dtype.itemsize
     terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
-    elements = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
+    elements = elements_side_by_side([(stride, extent) for stride, extent, _ in axes], item)
     if elements:
         return scalar.Address(target.value, access.ref.offset.constant, terms, target.at), elements
-    elements = _side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
+    elements = elements_side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
     if not elements:
         raise Uncompiled("sums over a middle axis, apart in memory")
     return scalar.Address(target.value, target.constant, terms, target.at), elements
 
 
-def _side_by_side(axes: list[tuple[int, int]], item: int) -> int:
+def elements_side_by_side(axes: list[tuple[int, int]], item: int) -> int:
     """Return how many elements axes, strides and extents, go through, if these fill their memory; else 0."""
     width = item
     for stride, extent in sorted(axes):

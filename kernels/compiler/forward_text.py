@@ -10,7 +10,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
 from kernels.compiler.compiled_code import LEAST, ProgramText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, DirectCall
+from kernels.compiler.statements import BOOL, FLOAT32, INT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, DirectCall
 from kernels.compiler.storage import Element, Region, Storage
 
 # Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
@@ -376,4 +376,6 @@ _LANES, _MASKED = 8, 64  # elements of a vector, and the extent from which on th
 
 def value_of(element: Element) -> str:
     """Return an element as a number, as text."""
+    if element.region.dtype == INT32:
+        return f"np.int64({element})"
     return f"({element} != 0)" if element.region.dtype == BOOL else f"{element}"

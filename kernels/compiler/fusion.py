@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -238,7 +238,7 @@ def looped(space: Strides) -> tuple[int, ...]:
 class Fusion:
     """Places the statements of a program; ``root`` is the tree of blocks."""
 
-    def __init__(self, program: RolledProgram) -> None:
+    def __init__(self, program: RolledProgram, first: Iterable[AnyStatement] = ()) -> None:
         self.program = program
         self.root = FusedBlock()
         self.writers: dict[int, list[Placed]] = defaultdict(list)
@@ -248,6 +248,8 @@ class Fusion:
         """By name of a nest that could not be an earlier one of its extent: the steps of the statements that met."""
         self._names = 0
         self.splitting = Splitting(program)
+        for statement in first:
+            self.place(statement, self.root)
         self._body(self.root, program.body)
 
     def _body(self, block: FusedBlock, body: list[RolledInstruction | Loop]) -> None:

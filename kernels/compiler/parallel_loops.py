@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kernels.compiler.compiled_code import NAME, Affine, ElementUse, Line, ProgramText, Suite, lines_in, printed
-from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT64
+from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT32, INT64
 from kernels.compiler.storage import Dtype, Region
 from kernels.native.structs import MOST_PARTS
 from kernels.native.threads import WORKERS
@@ -261,6 +261,7 @@ _AS_WORDS = {
     FLOAT32: ("bits_of(np.float64({}))", "np.float32(double_of({}))"),
     BOOL: ("bits_of({})", "({} != 0)"),
     INT64: ("{}", "{}"),
+    INT32: ("{}", "{}"),
 }
 """How a variable is passed, or handed on, as a word, and what it is of the word."""
 _NUMBER = re.compile(r"\(?-?\d+\.\d+(?:e[-+]?\d+)?\)?")

@@ -323,6 +323,7 @@ class ScalarNames:
                 return name
         here, self.scope = self.scope, self._hoisted(address)
         item = Load("", address)
+        dtype = INT64 if dtype == fused.INT32 else dtype
         item.name = self.name(item, dtype, "n" if dtype == INT64 else "v")
         self.emit(item)
         self.scope.elements[address] = item.name

@@ -31,6 +31,7 @@ from kernels.rules.op import OPS, SMALL, Functions, Symbol, literal_of, paramete
 # What an operation does to one element, as text: its rules, read from its record, with places for the operands.
 
 FLOATS = FLOAT64, FLOAT32
+INT32 = np.dtype(np.int32)  # in memory alone: elements are read as integers of 64 bits
 _CHEAP = (
     "add", "subtract", "multiply", "negative", "square", "cut", "less", "less_equal", "greater", "greater_equal",
     "equal", "not_equal", "where", "absolute", "fabs", "maximum", "minimum", "logical_and", "logical_or", "logical_not",
@@ -155,6 +156,9 @@ CONVERSIONS = {
     (INT64, FLOAT32): _conversion("np.float32({x})"),
     (BOOL, INT64): _conversion("(1 if {x} else 0)"),
     (INT64, INT64): _conversion("{x}"),
+    (INT32, INT64): _conversion("{x}"),
+    (INT64, INT32): _conversion("{x}"),
+    (INT32, INT32): _conversion("{x}"),
     (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
     (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
 }
@@ -197,6 +201,7 @@ PUT = scalar_operation("put", "bx", "{x}", 0, _PASSED, None)
 ADDITION = scalar_operation(np.add.__name__, "ab", "({a} + {b})", 1, _PASSED, _PASSED)
 LARGER = scalar_operation(np.maximum.__name__, "ab", "np.maximum({a}, {b})", 1, None, None)
 EITHER = scalar_operation("either", "ab", "{b}", 0, _PASSED, _PASSED)  # one of two numbers that are the same
+FIRST = scalar_operation("first", "ab", "{a}", 0, None, _PASSED)  # what has the value, and what has the gradient
 SCALED = scalar_operation("scale", "ab", "({a} / {b})", 5, "({g} / {b})", None)
 LARGEST_INTEGER = np.fmax  # stands for a maximum of integers, where a ufunc says what reduces
 LARGER_INTEGER = scalar_operation("larger integer", "ab", "({a} if {a} > {b} else {b})", 1, None, None)
@@ -416,11 +421,13 @@ def mapped(
     if 0 in shape:
         raise Uncompiled("an array has no elements")
     kept = [axis for axis, extent in enumerate(shape) if extent > 1]
+    if places is None and not any(isinstance(o, Access) and (o.places is not None or o.steps) for o in operands):
+        kept = _as_in_memory(kept, [strides, *[_over(o, shape) for o in operands if isinstance(o, Ref | Access)]])
     space = tuple([shape[axis] for axis in kept])
 
     def over(operand: Any) -> Source:
         if isinstance(operand, Ref):
-            operand = Access(operand, broadcast(operand.spec.shape, operand.spec.strides, shape))
+            operand = Access(operand, _over(operand, shape))
         return along(operand) if isinstance(operand, Access) else operand  # type: ignore[no-any-return]
 
     def along(access: Access) -> Access:
@@ -434,6 +441,22 @@ def mapped(
 
     place = along(Access(target, strides, places))
     return Statement(operation, space, tuple(map(over, operands)), place, wanted, reduces)
+
+
+def _over(operand: Ref | Access, shape: Strides) -> Strides:
+    """Return the strides of an operand over a shape."""
+    return (
+        operand.strides if isinstance(operand, Access) else broadcast(operand.spec.shape, operand.spec.strides, shape)
+    )
+
+
+def _as_in_memory(axes: list[int], strides: list[Strides]) -> list[int]:
+    """Return axes in the order of the memory of what has most of them, the first of equals."""
+    lead = max(strides, key=lambda steps: sum(steps[axis] != 0 for axis in axes))
+    moved = [abs(lead[axis]) for axis in axes if lead[axis]]
+    if moved == sorted(moved, reverse=True):
+        return axes
+    return sorted(axes, key=lambda axis: -abs(lead[axis]))
 
 
 def is_whole(ref: Ref, value: Value) -> bool:

@@ -14,7 +14,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import Adjoint, KeptValues
 from kernels.compiler.expansion import Expansion
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT64
+from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT32, INT64
 from kernels.foundation.specs import Array
 from kernels.foundation.tables import dataclass
 from kernels.programs.rolled_program import Loop, RolledProgram, Uncompiled
@@ -22,7 +22,7 @@ from kernels.programs.rolled_program import Loop, RolledProgram, Uncompiled
 # Regions of memory that a program's pointers are, where values stand in them, and elements as text.
 
 Dtype = np.dtype[Any]
-KINDS = {FLOAT64: "f8", FLOAT32: "f4", BOOL: "b1", INT64: "i8"}
+KINDS = {FLOAT64: "f8", FLOAT32: "f4", BOOL: "b1", INT64: "i8", INT32: "i4"}
 
 
 @dataclass(slots=True, eq=False)
@@ -187,12 +187,11 @@ class Storage:
         return needed
 
     def _place_values(self, outputs: list[int]) -> None:
-        arguments = {value: k for k, value in enumerate(self.program.arguments)}
         looked_back = self._looked_back(reached=False)
         for value in sorted(self.needed() | set(outputs)):
             entry = self.program.values[value]
-            if value in arguments:
-                self.placements[value] = Placement(self._region("a", "argument", arguments[value], entry.spec.dtype))
+            if entry.argument >= 0:
+                self.placements[value] = Placement(self._region("a", "argument", entry.argument, entry.spec.dtype))
             elif entry.constant is not None:
                 self.placements[value] = Placement(self.constant(entry.constant))
             elif value in outputs:

@@ -56,7 +56,7 @@ ANGLES = {"deg2rad": math.pi / 180, "radians": math.pi / 180, "rad2deg": 180 / m
 CONSTANTS = {name: value for name, value in vars(dense_native).items() if name.isupper()}
 TESTS = {"isinf": "(isinf({}) != 0)", "isfinite": "(isfinite({}) != 0)", "signbit": "(signbit({}) != 0)"}
 CASTS = {"float64": "double", "float32": "float", "int64": "int64_t", "int": "int64_t"}
-POINTERS = {"f8": "double *", "f4": "float *", "i8": "tape_int64 *", "b1": "uint8_t *"}
+POINTERS = {"f8": "double *", "f4": "float *", "i8": "tape_int64 *", "i4": "int32_t *", "b1": "uint8_t *"}
 _SIGNS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%", ast.BitAnd: "&",
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: " && ",

@@ -145,3 +145,58 @@ def test_means_of_integers_are_numbers_as_of_arrays() -> None:
         np.testing.assert_allclose(gradient, 2 * (x - image.mean(axis=0)) * image.mean())
     with pytest.raises(RuntimeError, match="could not infer output dtype"):
         tape.tensor([1, 2]).mean()
+
+
+def turned(x: Any) -> Any:
+    y = x * 2.0
+    y[0] = x[1]
+    return (y @ x.mT).sum() + (x.mT.reshape(-1)[:7] ** 3).sum()
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (40, 50), (3, 4, 5)])
+def test_arguments_in_fortran_order_are_read_as_they_are(shape: tuple[int, ...]) -> None:
+    """Their gradients are in C order, as in dynamic mode."""
+    gradient = tape.value_and_grad(turned)
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(6):
+        x = np.asfortranarray(np.random.default_rng(k).normal(size=shape))
+        for got, expected in zip(compiled(x), gradient(x), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-11)
+            assert np.asarray(got).strides == np.asarray(expected).strides
+    assert "machine code" in compiled.explain()
+
+
+LABELS: dict[str, Callable[[Any, Any], Any]] = {
+    "indices": lambda x, i: (x[i] ** 2).sum(),
+    "numbers": lambda x, i: (x[:4] * i + x[i] / (i + 1.5)).sum(),
+    "compared": lambda x, i: tape.where(i == 2, x[:4], -1.0).sum() + x.sum() * (i > 3).sum(),
+    "a condition": lambda x, i: (x * x).sum() if i.sum() > 9 else x.sum(),
+    "in a loop": lambda x, i: sum((x[i] * k).sum() for k in range(9)),
+    "a power": lambda x, i: (x[:4] ** i).sum(),
+    "casts": lambda x, i: (x * x).sum() * (x > 0).int().sum() + tape.stack([x[:4], i]).sum(),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", LABELS)
+def test_integers_of_32_bits_do_not_bar_a_program(name: str, dtype: type) -> None:
+    gradient = tape.value_and_grad(LABELS[name])
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(8):
+        rng = np.random.default_rng(k)
+        x, i = rng.normal(size=6).astype(dtype), rng.integers(0, 6, 4).astype(np.int32)
+        for got, expected in zip(compiled(x, i), gradient(x, i), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 1e-5)
+    assert "machine code" in compiled.explain()
+
+
+def test_results_of_32_bits_and_flags_of_no_dims() -> None:
+    compiled = tape.compile(lambda x, b, i: (tape.where(b, x, -x), i, (x > 0).int(), i * x), mode="max")
+    x, i = np.array([0.5, -1.0]), np.array([7, -(2**31)], np.int32)
+    for k in range(8):
+        results = compiled(x, np.array(k % 2 == 0), i)
+        for got, expected in zip(results, (x * (-1) ** k, i, np.array([1, 0], np.int32), i * x), strict=True):
+            np.testing.assert_array_equal(got, expected)
+            assert got.dtype == expected.dtype
+    assert "machine code" in compiled.explain()
+    assert compiled.native(x, True, i, *results) == 0
