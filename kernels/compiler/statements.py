@@ -240,7 +240,7 @@ class CalledKernel:
     owner: Any = None  # what has to live as long as the address is used
 
 
-class DirectCall(NamedTuple):
+class PrintedCall(NamedTuple):
     """A call of a function of kernels.rules.dense_native on places and numbers, which is compiled with the program."""
 
     function: str
@@ -258,8 +258,8 @@ class NativeCall:
 
     name: str
     by: str
-    forward: CalledKernel | DirectCall
-    pullbacks: tuple[CalledKernel | DirectCall, ...]
+    forward: CalledKernel | PrintedCall
+    pullbacks: tuple[CalledKernel | PrintedCall, ...]
     covers: bool = False
 
     def read_back(self) -> set[int]:
