@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, DirectCall, NativeCall
+from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, NativeCall, PrintedCall
 from kernels.foundation.specs import Array, Spec, is_dense
 from kernels.kinds.routine import CustomKernel
 from kernels.kinds.views import Gather
@@ -221,10 +221,10 @@ def called_directly(instruction: RolledInstruction, program: RolledProgram, name
     reads = {name: fused.CalledOperand(k) for k, name in enumerate(names)}
     reads |= {"y": fused.CalledOperand(fused.RESULT), "g": fused.CalledOperand(fused.RESULT, gradient=True)}
 
-    def call(function: str, target: fused.CalledOperand) -> DirectCall:
+    def call(function: str, target: fused.CalledOperand) -> PrintedCall:
         _, *asked = parameters_of(getattr(dense_native, function))
         places = (target, *[reads[name] for name in asked if name in reads])
-        return DirectCall(function, places, tuple([numbers[name] for name in asked if name in numbers]))
+        return PrintedCall(function, places, tuple([numbers[name] for name in asked if name in numbers]))
 
     wanted = wanted_of(instruction)
     targets = [(f"{name}_to_{x}", fused.CalledOperand(k, gradient=True)) for k, x in enumerate(names) if wanted[k]]
@@ -272,7 +272,7 @@ def guard_of_array(instruction: RolledInstruction, x: Ref, program: RolledProgra
     kept = fused.dense_value(program, spec.shape, spec.dtype, loop)
     placed = _CallMemory(replace(instruction, result=kept.value), program, in_order=True)
     places = tuple([fused.CalledOperand(k) for k in (fused.RESULT, 0, 1)])
-    call = NativeCall("guard", "", DirectCall("differs", places, (spec.size,)), ())
+    call = NativeCall(instruction.op.name, "", PrintedCall("differs", places, (spec.size,)), ())
     *copies, statement = placed.statements(call)
     assert isinstance(statement, fused.CallStatement)
     statement.guards = True

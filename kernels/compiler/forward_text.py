@@ -10,7 +10,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
 from kernels.compiler.compiled_code import LEAST, ProgramText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.statements import BOOL, FLOAT32, INT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, DirectCall
+from kernels.compiler.statements import BOOL, FLOAT32, INT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel, PrintedCall
 from kernels.compiler.storage import Element, Region, Storage
 
 # Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
@@ -291,10 +291,10 @@ class ForwardText:
         """Print a call."""
         self.called(item, item.call.forward)
 
-    def called(self, item: scalar.CallKernel, kernel: CalledKernel | DirectCall) -> None:
+    def called(self, item: scalar.CallKernel, kernel: CalledKernel | PrintedCall) -> None:
         """Print a call of a kernel; its address and layout are constants of the program."""
         begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
-        if isinstance(kernel, DirectCall):
+        if isinstance(kernel, PrintedCall):
             kind = self.storage.element(item.target).region.kind
             texts = [*[f"pointer_{kind}({begin})" for begin in begins], *map(repr, kernel.numbers)]
             failed = f"dense_native.{kernel.function}({', '.join(texts)}) != 0"

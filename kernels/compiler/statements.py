@@ -240,7 +240,7 @@ class CalledKernel:
     owner: Any = None  # what has to live as long as the address is used
 
 
-class DirectCall(NamedTuple):
+class PrintedCall(NamedTuple):
     """A call of a function of kernels.rules.dense_native on places and numbers, which is compiled with the program."""
 
     function: str
@@ -258,8 +258,8 @@ class NativeCall:
 
     name: str
     by: str
-    forward: CalledKernel | DirectCall
-    pullbacks: tuple[CalledKernel | DirectCall, ...]
+    forward: CalledKernel | PrintedCall
+    pullbacks: tuple[CalledKernel | PrintedCall, ...]
     covers: bool = False
 
     def read_back(self) -> set[int]:
@@ -421,11 +421,13 @@ def mapped(
     if 0 in shape:
         raise Uncompiled("an array has no elements")
     kept = [axis for axis, extent in enumerate(shape) if extent > 1]
+    if places is None and not any(isinstance(o, Access) and (o.places is not None or o.steps) for o in operands):
+        kept = _as_in_memory(kept, [strides, *[_over(o, shape) for o in operands if isinstance(o, Ref | Access)]])
     space = tuple([shape[axis] for axis in kept])
 
     def over(operand: Any) -> Source:
         if isinstance(operand, Ref):
-            operand = Access(operand, broadcast(operand.spec.shape, operand.spec.strides, shape))
+            operand = Access(operand, _over(operand, shape))
         return along(operand) if isinstance(operand, Access) else operand  # type: ignore[no-any-return]
 
     def along(access: Access) -> Access:
@@ -439,6 +441,22 @@ def mapped(
 
     place = along(Access(target, strides, places))
     return Statement(operation, space, tuple(map(over, operands)), place, wanted, reduces)
+
+
+def _over(operand: Ref | Access, shape: Strides) -> Strides:
+    """Return the strides of an operand over a shape."""
+    return (
+        operand.strides if isinstance(operand, Access) else broadcast(operand.spec.shape, operand.spec.strides, shape)
+    )
+
+
+def _as_in_memory(axes: list[int], strides: list[Strides]) -> list[int]:
+    """Return axes in the order of the memory of what has most of them, the first of equals."""
+    lead = max(strides, key=lambda steps: sum(steps[axis] != 0 for axis in axes))
+    moved = [abs(lead[axis]) for axis in axes if lead[axis]]
+    if moved == sorted(moved, reverse=True):
+        return axes
+    return sorted(axes, key=lambda axis: -abs(lead[axis]))
 
 
 def is_whole(ref: Ref, value: Value) -> bool:

@@ -184,6 +184,21 @@ def _eliminated(a: Rows, b: Rows) -> Rows:
     return b
 
 
+def substitution_parts(a: Any, b: Any, upper: bool, unitriangular: bool) -> Any:
+    """Return the solution of equations with a triangular matrix, as rows; NotImplemented where that is large."""
+    n = a.shape[-1]
+    if n > LARGEST or b.shape[-1] > LARGEST:
+        return NotImplemented
+    rows = _rows_of(b)
+    for i in range(n - 1, -1, -1) if upper else range(n):
+        for j in range(i + 1, n) if upper else range(i):
+            rows[i] = [x - a[..., i, j] * y for x, y in zip(rows[i], rows[j], strict=True)]
+        if not unitriangular:
+            (a[..., i, i] == 0.0).give_up_where()
+            rows[i] = [x / a[..., i, i] for x in rows[i]]
+    return rows
+
+
 # The rules are those of Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 # differentiation" (2008). Matrices stand in the last two axes; operands of a record have the same extents in front.
 
@@ -358,7 +373,7 @@ def _triangular_jvp(t_a: Any, t_b: Any, y: Any, a: Any, upper: bool, unitriangul
 Routine(
     name="solve_triangular", doc="The solution of equations with a triangular matrix.",
     grad_fn="LinalgSolveTriangularBackward0",
-    forward=solve_triangular, vjp=_triangular_vjp, jvp=_triangular_jvp,
+    forward=solve_triangular, vjp=_triangular_vjp, jvp=_triangular_jvp, parts=substitution_parts,
     samples=(
         (((3, 3), (3, 2)), {"upper": True, "unitriangular": False}),
         (((2, 3, 3), (2, 3, 1)), {"upper": False, "unitriangular": True}),

@@ -368,3 +368,26 @@ def test_cross_products_are_statements(dim: int) -> None:
     value, (by_a, by_b) = gradient(a, b)
     for got, expected in zip(machine.whole((a, b)), (value, by_a, by_b), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 4)])
+@pytest.mark.parametrize(("upper", "unitriangular"), [(False, False), (True, False), (False, True)])
+def test_small_triangles_are_substituted_in_registers(shape: tuple[int, ...], upper: bool, unitriangular: bool) -> None:
+    def function(a: Any, b: Any) -> Any:
+        return (LINALG.solve_triangular(a, b, upper=upper, unitriangular=unitriangular) ** 3).sum()
+
+    gradient = tape.value_and_grad(function, (0, 1))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(4):
+        rng = np.random.default_rng(k)
+        a, b = rng.normal(size=shape) + 3 * np.eye(shape[-1]), rng.normal(size=(*shape[:-1], 2))
+        (value, slopes), (expected, expected_slopes) = compiled(a, b), gradient(a, b)
+        assert value == pytest.approx(expected, rel=1e-12)
+        for got, slope in zip(slopes, expected_slopes, strict=True):
+            np.testing.assert_allclose(got, slope, rtol=1e-11, atol=1e-12)
+    assert "by Python" not in compiled.explain()
+    if not unitriangular:
+        a[..., 1, 1] = 0.0
+        with pytest.raises(np.linalg.LinAlgError, match="diagonal has a zero"):
+            compiled(a, b)
