@@ -83,18 +83,18 @@ def test_random_loops(block: int, count: int, monkeypatch: pytest.MonkeyPatch) -
     assert counts["loops in loops"] > count // 40
 
 
-HEAD = re.compile(r"(for \w+ in range\()(\d+)\)")
+HEAD = re.compile(r"^( +)(for \w+ in range\()(\d+)\)", re.MULTILINE)
 MORE = 0, 1, 30, -2, 0, -20, 30
 """How many more iterations the loops have in calls than they are written with; each has one at least."""
 
 
 def with_counts(program: RandomProgram) -> RandomProgram:
-    """Return a program whose counted loops have ``more`` iterations, a global that it reads."""
-    counts = sorted({int(count) for _, count in HEAD.findall(program.text)})
+    """Return a program whose counted loops have ``more`` iterations, a global that it reads; those in others a few."""
+    counts = sorted({int(count) for _, _, count in HEAD.findall(program.text)})
     head, _, body = program.text.partition("\n")
-    named = [f"    n{count} = max(1, {count} + more)" for count in counts]
-    text = "\n".join([head, *named, HEAD.sub(r"\1n\2)", body)])
-    return replace(program, text=text, steps=STEPS + max(MORE))
+    named = [f"    many_{n}, few_{n} = max(1, {n} + more), max(1, {n} + min(more, 2))" for n in counts]
+    body = HEAD.sub(lambda found: f"{found[1]}{found[2]}{'many' if len(found[1]) == 4 else 'few'}_{found[3]})", body)
+    return replace(program, text="\n".join([head, *named, body]), steps=STEPS + max(MORE))
 
 
 def run_with_counts(seed: int, counts: Counter[str]) -> None:
