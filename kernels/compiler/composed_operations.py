@@ -68,7 +68,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._mapped(op, args)
 
     def _mapped(self, op: Elementwise, inputs: tuple[Any, ...]) -> TracedArray:
-        operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
+        arrays = [self.trace.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
+        operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in arrays])
         refs = [operand for operand in operands if isinstance(operand, Ref)]
         shape = np.broadcast_shapes(*(ref.spec.shape for ref in refs))
         dtype = self.trace.dtype
@@ -263,12 +264,12 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     assert isinstance(op, Elementwise)
     operands, made = instruction.operands, list[AnyStatement]()
     kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
+    if kinds == {fused.BOOL} and target.spec.dtype == INT64:
+        kinds.add(INT64)  # truths with whole numbers
     if len(kinds) > 1:
         widest, loop = np.result_type(*kinds), program.values[instruction.result].loop
-        if widest not in FLOATS:
-            raise Uncompiled(f"{op.name} of several dtypes")
-        floats = [_as_float(o, widest, loop, program, made) for o in operands[op.condition :]]
-        operands, kinds = (*operands[: op.condition], *floats), {widest}
+        alike = [_as_dtype(o, widest, loop, program, made) for o in operands[op.condition :]]
+        operands, kinds = (*operands[: op.condition], *alike), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
     if numeric in FLOATS and target.spec.dtype not in (numeric, fused.BOOL):
         raise Uncompiled(f"{op.name} of {numeric} gives {target.spec.dtype}")
@@ -284,8 +285,8 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
 
-def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
-    """Return an operand as floats of a dtype."""
+def _as_dtype(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand in a wider dtype."""
     if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
     operation = fused.CONVERSIONS.get((operand.spec.dtype, dtype))
@@ -459,9 +460,15 @@ def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
     flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
-    if op.parts is None or not (same or flags) or instruction.params[1:]:
+    counted = into.spec.dtype == INT64 and all(dtype == fused.FLOAT64 for dtype in dtypes)
+    if op.parts is None or not (same or flags or counted) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(into), program)
+    if not counted:
+        return composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(into), program)
+    shape, strides = into.spec.shape, into.spec.strides
+    numbers = fused.dense_value(program, shape, fused.FLOAT64, program.values[into.value].loop)
+    made = composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(numbers), program)
+    return [*made, mapped(fused.WHOLE, shape, (numbers,), into, strides, (False,))]
 
 
 def _contraction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
