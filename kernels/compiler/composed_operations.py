@@ -83,7 +83,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return TracedArray(target, self.trace)
 
     def _mapped(self, op: Elementwise, inputs: tuple[Any, ...]) -> TracedArray:
-        operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
+        arrays = [self.trace.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
+        operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in arrays])
         refs = [operand for operand in operands if isinstance(operand, Ref)]
         shape = np.broadcast_shapes(*(ref.spec.shape for ref in refs))
         dtype = self.trace.dtype
@@ -285,7 +286,7 @@ def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     narrow = [isinstance(operand, Ref) and operand.spec.dtype == fused.INT32 for operand in instruction.operands]
     if any(narrow) and instruction.result >= 0:
         loop, pairs = program.values[instruction.result].loop, zip(instruction.operands, narrow, strict=True)
-        operands = [_as(o, INT64, loop, program, made) if is_narrow else o for o, is_narrow in pairs]
+        operands = [_as_dtype(o, INT64, loop, program, made) if is_narrow else o for o, is_narrow in pairs]
         instruction = replace(instruction, operands=tuple(operands))
     for operand in (*instruction.operands, None if isinstance(op, Copy) else target):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
@@ -301,12 +302,14 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     assert isinstance(op, Elementwise)
     operands, made = instruction.operands, list[AnyStatement]()
     kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
+    if kinds == {fused.BOOL} and target.spec.dtype == INT64:
+        kinds.add(INT64)  # truths with whole numbers
     if len(kinds) > 1:
         widest, loop = np.result_type(*kinds), program.values[instruction.result].loop
-        if widest not in FLOATS:
+        if widest not in (*FLOATS, INT64):
             raise Uncompiled(f"{op.name} of several dtypes")
-        floats = [_as(o, widest, loop, program, made) for o in operands[op.condition :]]
-        operands, kinds = (*operands[: op.condition], *floats), {widest}
+        alike = [_as_dtype(o, widest, loop, program, made) for o in operands[op.condition :]]
+        operands, kinds = (*operands[: op.condition], *alike), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
     if numeric in FLOATS and target.spec.dtype not in (numeric, fused.BOOL):
         raise Uncompiled(f"{op.name} of {numeric} gives {target.spec.dtype}")
@@ -322,8 +325,8 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
 
-def _as(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
-    """Return an operand as numbers of a dtype."""
+def _as_dtype(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand in a wider dtype."""
     if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
     operation = fused.CONVERSIONS.get((operand.spec.dtype, dtype))
@@ -505,13 +508,20 @@ def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
     flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
-    if not (same or flags) or instruction.params[1:]:
+    counted = into.spec.dtype == INT64 and all(dtype == fused.FLOAT64 for dtype in dtypes)
+    if not (same or flags or counted) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
     params = dict(instruction.params[0])
-    made = None if op.parts is None else composed(op.parts, refs, params, fused.over_itself(into), program)
+    shape, strides = into.spec.shape, into.spec.strides
+    if counted and op.parts is not None:
+        numbers = fused.dense_value(program, shape, fused.FLOAT64, program.values[into.value].loop)
+        made = composed(op.parts, refs, params, fused.over_itself(numbers), program)
+        if made is not None:
+            return [*made, mapped(fused.WHOLE, shape, (numbers,), into, strides, (False,))]
+    made = None if op.parts is None or counted else composed(op.parts, refs, params, fused.over_itself(into), program)
     if made is not None:
         return made
-    function = "" if op.direct is None else op.direct(*[ref.spec.shape for ref in refs], **params)
+    function = "" if op.direct is None or counted else op.direct(*[ref.spec.shape for ref in refs], **params)
     if not function:
         raise Uncompiled(f"{op.name} is run by the interpreter")
     return called_directly(instruction, program, function)

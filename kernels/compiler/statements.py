@@ -149,6 +149,7 @@ def _conversion(text: str, back: str | None = None) -> ScalarOperation:
     return scalar_operation("convert", "x", text, 1, back)
 
 
+_TRUNCATED = "(np.int64({x}) if {x} >= -9223372036854775808.0 and {x} < 9223372036854775808.0 else MINUS_ZERO)"
 CONVERSIONS = {
     (BOOL, FLOAT64): _conversion("(1.0 if {x} else 0.0)"),
     (BOOL, FLOAT32): _conversion("(np.float32(1.0) if {x} else np.float32(0.0))"),
@@ -159,6 +160,8 @@ CONVERSIONS = {
     (INT32, INT64): _conversion("{x}"),
     (INT64, INT32): _conversion("{x}"),
     (INT32, INT32): _conversion("{x}"),
+    (FLOAT64, INT64): _conversion(_TRUNCATED),
+    (FLOAT32, INT64): _conversion(_TRUNCATED),
     (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
     (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import numba
 import numpy as np
@@ -377,6 +377,22 @@ class Custom(Op):
     def recomputed(self, form: Form, _: Params, *values: Any) -> Any:
         """Return the value of a result."""
         return self.forward(*apart(values[0], form.params[0]))
+
+
+_customs: WeakValueDictionary[Any, Custom] = WeakValueDictionary()
+
+
+def custom_of(name: str, grad_fn: str, forward: Any, vjp: Any) -> Custom:
+    """Return the operation of two jitted functions, one for the same two."""
+    key = name, grad_fn, forward, vjp
+    known = _customs.get(key)
+    if known is None:
+        if not hasattr(forward, "py_func") or not hasattr(vjp, "py_func"):
+            raise TypeError(f"the custom operation {name!r} needs jitted functions; decorate them with numba.njit")
+        doc = forward.__doc__ or ""
+        made = Custom(name=name, doc=doc, pullback=(None,), grad_fn=grad_fn, forward=forward, vjp=vjp)
+        known = _customs.setdefault(key, made)
+    return known
 
 
 _PULL = """

@@ -250,7 +250,9 @@ class Gather(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether there is a place for each element of the result."""
-        return len(shapes) == 1 and all(places.shape == spec.shape for places in params)
+        return all(shape == spec.shape for shape in (*shapes[1:], *[places.shape for places in params])) and (
+            len(shapes) == 1 or _are_places(specs[1])
+        )
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy the elements that places pick, in elements of memory, and of the gradient: see Lowering.places."""
@@ -320,6 +322,8 @@ class Write(Op):
 
     def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
         """Whether the value spreads over the part, or over the places."""
+        if len(shapes) > _PARTS:
+            return _are_places(specs[2]) and np.broadcast_shapes(shapes[1], shapes[2]) == shapes[2]
         onto = params[0].shape if params else spec.shape
         return np.broadcast_shapes(*shapes[1:], onto) == onto
 
@@ -340,6 +344,10 @@ class Write(Op):
         )
         loop = PrintedLoop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
         lowering.tasks.append(KernelCall(loop, (OperandPlace(step.result), OperandPlace(value), OperandPlace(places))))
+
+
+def _are_places(spec: Spec | None) -> bool:
+    return spec is not None and spec.dtype == INT64 and spec.strides == dense(spec.shape, INT64.itemsize)
 
 
 def _nothing() -> float:

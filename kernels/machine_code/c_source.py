@@ -393,9 +393,6 @@ def c_files(functions: Mapping[str, tuple[CompiledCode, Sequence[str]]], header:
     for name in functions:
         if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in _TAKEN:
             raise ValueError(f"{name!r} cannot be the name of a function of C; give another: name='my_function'")
-    for code, _ in functions.values():
-        for call in code.account.calls if code.account is not None else ():
-            raise UntranslatedError(f"{call.name}, which is run by {call.by}, has no counterpart in C")
     declared, defined = [], []
     for name, (code, names) in functions.items():
         parameters = parameters_of(code, names)

@@ -359,8 +359,10 @@ class Registry:
         """Return the form of a number; KeyError if it is gone."""
         return self.living[number]()
 
-    def _leave(self, number: int, _: Any) -> None:
+    def _leave(self, number: int, _: Any, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
         """Remove a form from the table: no tape refers to it any more. Takes no lock, so it may run at any point."""
+        if is_over():  # this module's names may be gone
+            return
         put(self.forms, number, 0)
         self.living.pop(number, None)
         self.free.append(number)

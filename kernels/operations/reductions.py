@@ -487,12 +487,19 @@ def _over(name: str, doc: str, function: Any, parts: Any = None) -> None:
 
 def _any_parts(x: Any, dims: tuple[int, ...], keepdim: bool, *, of: bool = True) -> Any:
     """Whether an element is nonzero, or none is not."""
-    if not dims or 0 in x.shape:
+    if 0 in x.shape:
         return NotImplemented
     flags = np.where(x if x.dtype == np.bool_ else x != 0.0, float(of), float(not of))
-    largest = np.maximum.reduce(flags, axis=dims, keepdims=True)
+    largest = np.maximum.reduce(flags, axis=dims, keepdims=True) if dims else flags
     y = largest > 0.0 if of else largest <= 0.0
     return narrow(y, dims, keepdim=keepdim)
+
+
+def _count_parts(x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """How many elements are nonzero."""
+    if not dims or 0 in x.shape:
+        return NotImplemented
+    return narrow(np.add.reduce(np.where(x != 0.0, 1.0, 0.0), axis=dims, keepdims=True), dims, keepdim=keepdim)
 
 
 _over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce, _any_parts)
@@ -500,16 +507,34 @@ _over(
     "all", "Whether all elements over dims are nonzero or True.", np.logical_and.reduce,
     functools.partial(_any_parts, of=False),
 )  # fmt: skip
-_over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero)
+_over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero, _count_parts)
 
 
 def _place(function: Any) -> Any:
     return lambda x, *, dim, keepdim: np.asarray(function(x, axis=dim, keepdims=keepdim), np.int64)
 
 
+def _place_parts(x: Any, dim: int | None, keepdim: bool, *, sign: float) -> Any:
+    """The first nan, or the first of the largest, or of the least with a sign of -1."""
+    rank = len(x.shape)
+    dims = tuple(range(rank)) if dim is None else (dim % max(rank, 1),)
+    if not rank or 0 in x.shape:
+        return NotImplemented
+    unknown = np.maximum.reduce(np.where(x == x, 0.0, 1.0), axis=dims, keepdims=True)
+    top = np.maximum.reduce(np.where(x == x, x * sign, -math.inf), axis=dims, keepdims=True)
+    shape = tuple(n if k in dims else 1 for k, n in enumerate(x.shape))
+    places = np.arange(float(math.prod(shape))).reshape(shape)
+    chosen = np.logical_or(np.logical_and(unknown > 0.0, x != x), np.logical_and(unknown <= 0.0, x * sign == top))
+    first = -np.maximum.reduce(np.where(chosen, -places, -math.inf), axis=dims, keepdims=True)
+    return narrow(first, dims, keepdim=keepdim)
+
+
 _SEARCHED = ((((5,),), {"dim": None, "keepdim": False}), (((2, 3),), {"dim": 1, "keepdim": True}))
-_counted("argmax", "The place of the largest element, the first of equals.", _place(np.ndarray.argmax), *_SEARCHED)
-_counted("argmin", "The place of the smallest element, the first of equals.", _place(np.ndarray.argmin), *_SEARCHED)
+for _name, _which, _sign in (("argmax", "largest", 1.0), ("argmin", "smallest", -1.0)):
+    _counted(
+        _name, f"The place of the {_which} element, the first of equals.", _place(getattr(np.ndarray, _name)),
+        *_SEARCHED, parts=functools.partial(_place_parts, sign=_sign),
+    )  # fmt: skip
 _counted(
     "argsort", "The places of elements in order along a dim; equal ones keep theirs.",
     lambda x, *, dim, descending: ordered(x, dim, descending), (((2, 3),), {"dim": 1, "descending": True}),

@@ -17,7 +17,7 @@ import numpy as np
 from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.foundation.tables import Recent
 from kernels.kinds.form import Form
-from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routine
+from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routine, custom_of
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
@@ -408,7 +408,6 @@ def _name(node: int) -> str:
 # and jitted functions by name. No code is in a pickle.
 
 _forms: Recent[Any, Form] = Recent()
-_customs: dict[Any, Custom] = {}
 
 
 def op_named(name: str) -> Op:
@@ -460,16 +459,6 @@ def _imported(module: str, name: str) -> Any:
 def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[str, str]) -> Custom:
     """Return the operation of two jitted functions, which are imported."""
     return custom_of(name, grad_fn, _imported(*forward), _imported(*vjp))
-
-
-def custom_of(name: str, grad_fn: str, forward: Any, vjp: Any) -> Custom:
-    """Return the operation of two jitted functions, one for the same two."""
-    key = name, grad_fn, forward, vjp
-    if key not in _customs:
-        if not hasattr(forward, "py_func") or not hasattr(vjp, "py_func"):
-            raise TypeError(f"the custom operation {name!r} needs jitted functions; decorate them with numba.njit")
-        _customs[key] = Custom(name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=forward, vjp=vjp)
-    return _customs[key]
 
 
 def _of_form(form: Form) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import INT64, Array, Spec, Strides, view_spec
-from kernels.kinds.routine import Callback, Custom, Routine, RoutineCall
-from kernels.kinds.views import Gather, ResultPart, Write
+from kernels.kinds.elementwise import Elementwise, Reduction
+from kernels.kinds.routine import Callback, Custom, Guard, LoopBegin, LoopEnd, LoopMark, Routine, RoutineCall, custom_of
+from kernels.kinds.views import Copy, Gather, ResultPart, View, Write
 from kernels.operations import OPS
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.programs import steps
-from kernels.programs.program import HEAD, Lines, ProgramNode, Recipe, StepKind, Steps, custom_of, form_from, steps_from
+from kernels.programs.program import HEAD, Lines, ProgramNode, Recipe, Step, StepKind, Steps, form_from, steps_from
 from kernels.rules.op import Op
+from kernels.rules.scalar_loops import NodeRef, node_of
 
 # A JSON list is a tuple; an object of one key says by it what its value is. Arrays stand apart, by number, and so do
 # the patterns and forms that many values share.
@@ -271,17 +274,20 @@ _NONE = -1
 def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return JSON for a recipe; its arrays and tables are the encoder's.
 
-    NotImplementedError where it calls Python, since files hold no code, and where computed places are in it: a file
-    could have any, and native code trusts them.
+    NotImplementedError where it calls Python, since files hold no code, and where computed places are in it that no
+    guard bounds: a file could have any, and native code trusts them.
     """
-    called = next((kind.op.name for kind in recipe.steps.kinds if isinstance(kind.op, Callback)), "")
-    if called:
-        raise NotImplementedError(f"save: Python runs an {called} in the program; files hold no code")
-    chosen = [kind for kind in recipe.steps.kinds if isinstance(kind.op, (Gather, Write))]
-    if any(not kind.params and kind.count > len(kind.op.pullback) for kind in chosen):  # places are the last operand
+    for at in recipe.steps.of_kind(Callback):
+        step = recipe.steps[at]
         raise NotImplementedError(
-            "save: the program picks elements, or adds to them, by indices that it computes or is given; files hold "
-            "those that are always the same"
+            f"save: Python runs {step.params[0]}, an {step.op.name}, {_place(recipe, at)}; files hold no code: make it "
+            "of tape's operations, or a tape.custom of two @njit functions, which a file holds by name"
+        )
+    unbounded = next(_unbounded(recipe), None)
+    if unbounded is not None:
+        raise NotImplementedError(
+            f"save: {recipe.steps[unbounded].op.name} has computed places {_place(recipe, unbounded)}, which no guard "
+            "bounds; index by an integer tensor, as x[i]"
         )
     places: dict[int, int] = {}
     order = [places.setdefault(id(node), len(places)) for node in recipe.nodes]
@@ -300,6 +306,11 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         },
         **_encoded_steps(recipe.steps, encoder),
     }
+
+
+def _place(recipe: Recipe, at: int) -> str:
+    lines = recipe.lines
+    return "in the program" if lines is None else f"at {lines.text(int(lines.of_steps(recipe.steps)[at]))}"
 
 
 def _row(node: ProgramNode, encoder: Encoder) -> list[int]:
@@ -369,7 +380,146 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
         if family.family is not None or not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, size):
             raise ValueError(f"{spec} at {node.buffer_offset} leaves the gradient of {family.spec}")
     steps.check(recipe)
+    for at in _unbounded(recipe):
+        raise ValueError(f"{recipe.steps[at].op.name} has computed places that may be outside")
     return recipe
+
+
+# Computed places are within the memory where guards say so: whoever runs a file need not trust who wrote it.
+
+Bounds = tuple[float, float]  # of integers
+_ANY = -math.inf, math.inf
+_TRUTH = 0, 1
+_COMPARED: dict[Any, Callable[[float], Bounds]] = {
+    np.greater_equal: lambda k: (k, math.inf),
+    np.greater: lambda k: (k + 1, math.inf),
+    np.less: lambda k: (-math.inf, k - 1),
+    np.less_equal: lambda k: (-math.inf, k),
+}
+"""What is known of a number that has passed a guard of its comparison with an integer."""
+_OPEN: dict[Any, int] = {np.minimum: 1, np.maximum: 0}
+"""Which end stays open where a least, or largest, element is compared: all are within the other then."""
+
+
+def _unbounded(recipe: Recipe) -> Iterator[int]:
+    """Yield the steps with computed places that guards before them do not keep within memory and gradient."""
+    if not any(_has_computed_places(kind.op, kind.params, kind.count) for kind in recipe.steps.kinds):
+        return
+    known = _KnownBounds(recipe)
+    for step in recipe.steps:
+        if _has_computed_places(step.op, step.params, len(step.operands)):
+            low, high = known.of(step.operands[-1])
+            if recipe.nodes[node_of(step.operands[-1])].spec.size and not (low >= 0 and high < _room(recipe, step)):
+                yield step.at
+        known.take(step)
+
+
+_IN_PLACE = Guard, Write, LoopMark, View
+"""Operations whose results are in memory that is there already."""
+
+
+class _KnownBounds:
+    """Bounds of the integers in nodes that are made once, before they are used, until they are written to."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.nodes = recipe, recipe.nodes
+        self.bounds, self.begins = dict[int, Bounds](), list[dict[int, Bounds]]()
+        self.made = dict[int, Step]()
+        self.there = {i for i, node in enumerate(self.nodes) if node.constant is not None or node.argument}
+        self.written = recipe.written_bases() | {phi for loop in recipe.steps.loops() for phi in loop.phis}
+        self.changed, before = set[int](), set(recipe.arguments)
+        for at in range(len(recipe.steps)):
+            kind, result, _, _ = recipe.steps.raw(at)
+            if not isinstance(recipe.steps.kinds[kind].op, _IN_PLACE):
+                self.changed |= {result} & before
+                before.add(result)
+
+    def of(self, operand: Any) -> Bounds:
+        """Return the bounds of an operand as far as they are known."""
+        if not isinstance(operand, NodeRef):
+            return (operand, operand) if type(operand) is int else _ANY
+        node, base = operand.node, self.recipe.base_of(operand.node)
+        if not self.changed.isdisjoint((node, base)) or self.nodes[base].spec.dtype != self.nodes[node].spec.dtype:
+            return _ANY
+        constant = self.nodes[base].constant
+        if constant is not None and constant.dtype == INT64 and constant.size:
+            return int(constant.min()), int(constant.max())
+        return _both(self.bounds.get(node, _ANY), self.bounds.get(base, _ANY))
+
+    def take(self, step: Step) -> None:
+        """Take a step: what it makes has bounds, a guard tells some, and behind a loop or a body all is as before."""
+        op = step.op
+        if not all(self.recipe.base_of(o.node) in self.there for o in step.operands if isinstance(o, NodeRef)):
+            self.changed.add(step.result)
+        if isinstance(op, LoopMark):
+            self.begins += [self.bounds] * isinstance(op, LoopBegin)
+            self.bounds = self.begins[-1].copy()
+            self.begins = self.begins[: len(self.begins) - isinstance(op, LoopEnd)]
+            self._forget(self.written)
+        elif isinstance(op, Write):
+            self._forget({self.recipe.base_of(step.result)})
+        elif isinstance(op, Guard):
+            self._learn(step)
+        elif step.result not in self.changed and not isinstance(op, _IN_PLACE):
+            self.made[step.result] = step
+            self.bounds[step.result] = _computed(op, self.nodes[step.result].spec, list(map(self.of, step.operands)))
+        self.there.add(step.result)
+
+    def _forget(self, bases: set[int]) -> None:
+        """Forget what was known of these nodes' memory, and of comparisons, which may be of it."""
+        self.bounds = {node: known for node, known in self.bounds.items() if self.recipe.base_of(node) not in bases}
+        self.made.clear()
+
+    def _learn(self, step: Step) -> None:
+        """Learn from a guard of a comparison: of all elements, or the least or largest of them, with an integer."""
+        truth, expected = self.made.get(node_of(step.operands[0])), self.nodes[node_of(step.operands[1])].constant
+        if truth is None or _loop(truth.op, Elementwise) not in _COMPARED or expected is None or not expected.all():
+            return
+        low, high = self.of(truth.operands[1])
+        if low != high or not isinstance(truth.operands[0], NodeRef):
+            return
+        within, of = _COMPARED[_loop(truth.op, Elementwise)](low), truth.operands[0].node
+        extreme = self.made.get(of)
+        reduced = None if extreme is None else _loop(extreme.op, Reduction)
+        if extreme is not None and reduced in _OPEN and math.isinf(within[_OPEN[reduced]]):
+            of = node_of(extreme.operands[0])
+        if self.nodes[of].spec.dtype == INT64:
+            self.bounds[of] = _both(self.bounds.get(of, _ANY), within)
+
+
+def _has_computed_places(op: Op, params: tuple[Any, ...], count: int) -> bool:
+    return isinstance(op, (Gather, Write)) and not params and count > len(op.pullback)
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _computed(op: Op, spec: Spec, operands: list[Bounds]) -> Bounds:
+    """Return the bounds of a result that are known from those of the operands."""
+    if _loop(op, Elementwise) in _COMPARED:
+        return _TRUTH
+    ufunc, is_known = _loop(op, Elementwise), not math.isinf(sum(map(abs, itertools.chain(*operands))))
+    if spec.dtype == INT64 and ufunc in (np.add, np.multiply) and is_known:
+        (a, b), (c, d) = operands
+        ends = (a + c, b + d) if ufunc is np.add else (a * c, a * d, b * c, b * d)
+        low, high = min(ends), max(ends)
+        return (low, high) if max(-low, high) < _MOST else _ANY  # it does not overflow
+    passes = isinstance(op, (Copy, Gather)) or _loop(op, Reduction) in _OPEN
+    return operands[0] if spec.dtype == INT64 and passes else _ANY
+
+
+def _loop(op: Op, kind: type) -> Any:
+    """Return the ufunc of a record of this kind."""
+    return getattr(op, "ufunc", None) if isinstance(op, kind) else None
+
+
+def _room(recipe: Recipe, step: Step) -> int:
+    """Return how many elements there are from where a step's source or target begins, in memory and in gradient."""
+    at = step.result if isinstance(step.op, Write) else node_of(step.operands[0])
+    node, item = recipe.nodes[at], recipe.nodes[at].spec.dtype.itemsize
+    base, family = recipe.nodes[recipe.base_of(at)].spec, recipe.nodes[recipe.family_of(at)].spec
+    return min(base.size - node.offset // item, family.buffer_size - node.buffer_offset // item)
 
 
 def _lines(tree: dict[str, Any], decoder: Decoder) -> Lines:

@@ -305,18 +305,29 @@ def _check_specs(recipe: Recipe, step: Step) -> None:
     _check_shape(op, shapes, result, step.params, specs)
     if form is None:
         return
-    base = recipe.nodes[recipe.family_of(step.result)].spec if isinstance(op, Write) else result
-    alike = form.op is op and form.spec is base and len(form.specs) == len(specs)
-    first = 1 if isinstance(op, Write) else 0  # whose form has the spec of the base
-    if not alike or any(s is not None and s is not x for s, x in zip(form.specs[first:], specs[first:], strict=True)):
+    written = isinstance(op, Write)  # whose form has the spec of the base first
+    base = recipe.nodes[recipe.family_of(step.result)].spec if written else result
+    of_form, read = form.specs[written:], specs[1:2] if written else specs
+    alike = form.op is op and form.spec is base and len(of_form) == len(read)
+    if not alike or not all(map(_is_read_alike, of_form, read, form.wanted[written:])):
         raise ValueError(f"{op.name} has a form of other operands")
     if isinstance(op, Write):
         region, shape = form.params
-        places = step.params[1].shape if step.params else None
+        places = step.params[1].shape if step.params else shapes[2] if shapes[2:] else None
         if shape != places or (shape is None and (region.shape, region.gradient) != (result.shape, result.gradient)):
             raise ValueError(f"{step.op.name} has a form of another part")
     elif op.shaped_by_params:
         _check_shape(op, shapes, result, form.params, specs)
+
+
+def _is_read_alike(of_form: Spec | None, spec: Spec | None, wanted: bool) -> bool:
+    """Whether an operand is as in the form, where its gradient may be laid out otherwise if nobody wants it."""
+    if of_form is None or of_form is spec:
+        return True
+    return not wanted and spec is not None and all(getattr(of_form, t) == getattr(spec, t) for t in _READ)
+
+
+_READ = "shape", "strides", "dtype"
 
 
 def _check_shape(op: Any, shapes: Any, spec: Spec, params: tuple[Any, ...], specs: list[Any]) -> None:

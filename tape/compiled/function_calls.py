@@ -22,6 +22,7 @@ from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_function import CustomCall
 from tape.engine.kinds import kind_of
+from tape.engine.saved_tensors import SavedTensors
 from tape.random import Draw
 from tape.recording.foreign_calls import TensorCall
 from tape.tensors import modes
@@ -298,9 +299,9 @@ class KnownTensors:
 
     def _saved(self, name: str, value: Any, instruction: Instruction, step: Step) -> Any:
         """Return a saved value as a tensor, or number, that is known; None where it is not."""
-        op = instruction.form.op
+        op, form = instruction.form.op, instruction.form
         if name == "y":
-            return self._wanted(step.result, instruction.slot, step.at)
+            return self._wanted(step.result, instruction.slot, step.at, value, form.spec)
         if name not in op.inputs:  # how many elements a shape has, if that is all it is; a routine's parameters
             return value if type(value) is TensorCall or (name == "n" and not getattr(op, "selects", False)) else None
         i = op.inputs.index(name)
@@ -308,17 +309,24 @@ class KnownTensors:
         if not isinstance(operand, NodeRef):
             return value
         if instruction.operands[i] is not None:
-            return self._wanted(operand.node, instruction.operands[i], step.at)
+            return self._wanted(operand.node, instruction.operands[i], step.at, value, form.specs[i])
         if self._is_written(operand.node, step.at):
             return None
-        constant = constant_tensor(scalar_or_array(value))
-        self._tables.results.append(constant)
-        self._tables.know(constant, operand.node)
-        return constant
+        return self._held(constant_tensor(scalar_or_array(value)), operand.node)
 
-    def _wanted(self, node: int, slot: Any, since: int) -> Tensor | None:
+    def _held(self, x: Tensor, node: int) -> Tensor:
+        self._tables.results.append(x)
+        self._tables.know(x, node)
+        return x
+
+    def _wanted(self, node: int, slot: Any, since: int, value: Any, spec: Any) -> Tensor | None:
+        """Return a saved value as the tensor that is known, or a new one where that has taken over another's value."""
+        if self._is_written(node, since):
+            return None
+        if node not in self._by_node and self._recipe.nodes[node].base is None and type(slot) is int:
+            return self._held(SavedTensors([]).tensor(slot, value, spec), node)
         x = self._tables.results[self._by_node[node]] if node in self._by_node else None
-        return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
+        return x if isinstance(x, Tensor) and x._slot == slot else None
 
     def _is_written(self, node: int, since: int) -> bool:
         return self._written.get(self._recipe.base_of(node), -1) > since

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from kernels.language import jit
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallOnTensors, CallPlan, TensorOperand
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm, rows_table
+from kernels.machine_code.tiers import Uncompiled, reason_of
 from kernels.native.memory import row, where
 from kernels.native.structs import LARGE, MOST_RESULTS, FormBlock, PullbackCode, PulledOperand, PulledResult
 from kernels.programs.machine import GuardMissed, Machine
@@ -386,6 +387,9 @@ class NativeUse:
     __module__ = "tape"
     __name__: str
 
+    def _latest(self) -> Program:
+        raise NotImplementedError
+
     def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
         raise NotImplementedError
 
@@ -462,6 +466,10 @@ class NativeUse:
         what C has no counterpart of, such as SciPy's special functions.
         """
         code, names = self._native_code()
+        for call in code.account.calls if code.account is not None else ():
+            reason = f"export_c: {call.name}, which {call.by} runs, has no counterpart in C"
+            remedy = "compute it before, and pass it as an argument, or call the function by its address"
+            raise TypeError(f"{reason_of(self._latest()._recipe, Uncompiled(reason, call.step))}; {remedy}")
         write_c(path, code, names, name or re.sub(r"\W", "_", self.__name__, flags=re.ASCII))
 
 
@@ -482,12 +490,12 @@ Gradient = tuple[tuple[int, ...], bool, bool, str]
 """The numbers of the arguments that a gradient is by, whether it is by one alone, whether there is aux; its form."""
 
 
-class LoadedFunction:
+class LoadedFunction(NativeUse):
     """A compiled function from a file: what was recorded of it, without the function.
 
     A call replays the program of its signature and of the way that it goes. What the function read from outside is as
     it was when the file was written. ProgramError, naming the line, where a value leaves for Python that no program
-    expects; TypeError for arguments of another signature.
+    expects; TypeError for arguments of another signature. Native code calls its first program.
     """
 
     __module__ = "tape"
@@ -518,6 +526,13 @@ class LoadedFunction:
             except TypeError as error:
                 mismatch = mismatch if isinstance(mismatch, GuardMissed) else error
         raise mismatch
+
+    def _latest(self) -> Program:
+        return self.programs[0]
+
+    def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
+        program = self._latest()
+        return program._code(reverse=self._gradient is not None), named(None, program._signature.names)
 
     def __repr__(self) -> str:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
@@ -605,7 +620,7 @@ def load(
 _PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
 
 
-def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
+def named(function: Any, paths: Sequence[str]) -> list[str]:
     """Return names for leaves of a call, which a signature knows by paths such as ``argument 0['a']``.
 
     A position becomes the name of the parameter, if that is known; parts follow behind underscores.

@@ -208,9 +208,7 @@ class CallRecorder(ProgramRecorder):
         self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int
     ) -> Derivatives:
         """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
-        if not derivation.pulls:
-            self.stop("a derivative in forward mode")
-        elif rows * len(self.recipe.steps) > _MOST_STEPS:
+        if rows * len(self.recipe.steps) > _MOST_STEPS:
             self.stop(f"a Jacobian of {rows} rows")
         if not self.stopped:
             self.tables.keep_all()

@@ -29,6 +29,7 @@ from kernels.kinds.routine import (
     Unsettled,
     apart,
     computed,
+    custom_of,
     kept_values,
     packed,
     part_params,
@@ -187,9 +188,7 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
         if not hasattr(function, "py_func"):
             raise TypeError(f"custom: {role} is a {type(function).__name__}; decorate it with numba.njit")
     title = name or forward.__name__
-    op = Custom(
-        name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
-    )
+    op = custom_of(title, f"{title}Backward", forward, vjp)
 
     @with_name(title, forward.__doc__)
     def operation(*operands: Any) -> Tensor:

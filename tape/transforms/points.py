@@ -217,7 +217,7 @@ def _pushed(
 
 def _pulled_twice(outputs: Tensors, inputs: Tensors, tangents: Tensors) -> Derivatives:
     with grad_modes.enable_grad():
-        weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
+        weights = [fresh_input(filled_with(1.0, y)) for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
         pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]
         if not pairs:

@@ -121,6 +121,15 @@ def written_through_a_view(x: Any) -> Any:
     return (y**2).sum()
 
 
+def taken_over(x: Any) -> Any:
+    """Operations in place after which no tensor has the values that gradients need."""
+    u = x * 2.0
+    u.sin_()
+    u *= x
+    u.mul_(u).add_(x).exp_()
+    return (u * x).sum() + (x * 1).mul_(x).sum() * x.sum()
+
+
 def added_at(x: Any) -> Any:
     u = tape.zeros(4) * 1
     np.add.at(u, [0, 2, 2], x * x)
@@ -179,8 +188,8 @@ def rosenbrock(x: Any) -> Any:
 
 LOSSES: dict[str, Function] = {
     **{f.__name__: f for f in (
-        written_part, written_before_a_view, written_through_a_view, added_at, copied_to, unpacked, split, solved,
-        factors, eigenvalues, looped, until_small, rosenbrock,
+        written_part, written_before_a_view, written_through_a_view, taken_over, added_at, copied_to, unpacked, split,
+        solved, factors, eigenvalues, looped, until_small, rosenbrock,
     )},
     "elements": lambda x: x[0] ** 2 + x[1] ** 3,
     "np.diag": lambda x: np.diag(x).sum() + (np.diag(x) ** 3).sum(),
@@ -205,6 +214,7 @@ TRANSFORMS: dict[str, Callable[[Function], Function]] = {
     "value_and_grad": lambda f: lambda x: tape.value_and_grad(f)(x)[1],
     "a step": lambda f: lambda x: x - 0.1 * grad(f)(x),
     "jacfwd of grad": lambda f: jacfwd(grad(f)),
+    "jvp": lambda f: lambda x: tape.func.jvp(f, (x,), (x * 2.0,))[1],
     "autograd.grad": lambda f: lambda x: asked(f, x),
 }
 
@@ -229,7 +239,9 @@ def test_losses(name: str, transform: str) -> None:
 
 @pytest.mark.quick
 @pytest.mark.usefixtures("few_passes")
-@pytest.mark.parametrize("name", ["written_part", "rosenbrock", "elements", "np.diag", "selections", "joins"])
+@pytest.mark.parametrize(
+    "name", ["written_part", "taken_over", "rosenbrock", "elements", "np.diag", "selections", "joins"]
+)
 def test_they_are_operations_of_the_program(name: str) -> None:
     """Programs are replayed, and differentiated in turn, as machine code, too."""
     for mode in ("eager", "max"):

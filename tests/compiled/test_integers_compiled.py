@@ -135,3 +135,40 @@ def test_native_code_takes_integers_out() -> None:
         return native(x)
 
     assert tuple(called(x))[-2:] == (count, place)
+
+
+LARGE = (1 << 60) + 1  # no float64
+
+
+WHOLE: dict[str, Callable[..., Any]] = {  # of tensors and of arrays
+    "truths times a number": lambda _, i: i + (i < 0) * 3,
+    "truths times integers": lambda x, i: (i > 0) * i - (x[:3] > 0) * 1,
+    "a number of 61 bits": lambda _, i: (i > 0) * LARGE,
+    "floats as integers": lambda x, _: (x * 1e15).astype(np.int64),
+    "the first largest": lambda x, _: x.argmax(),
+    "the first least of rows": lambda x, _: x.reshape(2, -1).argmin(1),
+    "how many": lambda x, _: np.count_nonzero(x),
+    "one truth": lambda x, _: x[0].any(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_integers_are_exact(name: str) -> None:
+    compiled = tape.compile(WHOLE[name], mode="max", check="never")
+    x, index = RNG.normal(size=6), np.array([LARGE, -5, 3])
+    for k in range(3):
+        compiled(x + k, index)
+    for values in (
+        x,
+        -x,
+        [np.nan, 1, np.inf, np.nan, 2, 2],
+        [-np.inf] * 6,
+        [0.0, -0.0, 0, 1, 1, 1],
+        [-1e300, 2e9, np.nan, 1, 2, 3],
+    ):
+        given = np.array(values, np.float64)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(compiled(given, index), WHOLE[name](given, index))
+    text = compiled.explain()
+    assert "machine code:" in text
+    assert "call of" not in text

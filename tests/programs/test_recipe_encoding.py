@@ -6,7 +6,9 @@ import copy
 import enum
 import json
 import math
+from array import array
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from kernels.foundation.specs import spec_of
 from kernels.kinds.routine import RoutineCall
 from kernels.operations import OPS
 from kernels.operations.interpolation import pattern_of
-from kernels.programs.program import ProgramNode, Recipe
+from kernels.programs import recipe_encoding
+from kernels.programs.program import ProgramNode, Recipe, steps_from
 from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 from tests.support.record_cases import Case, bits, cases_of, params, tensors
 
@@ -199,3 +202,132 @@ def test_no_view_leaves_its_memory() -> None:
 def test_no_pattern_is_senseless(row: Any) -> None:
     with pytest.raises(ValueError, match="no pattern"):
         Decoder({"specs": [row], "forms": []}, [], {})
+
+
+def written_to(x: Any, i: Any, j: Any) -> Any:
+    """Pick by one computed index, add at another; a loop whose body picks."""
+    y = x[i] * 2.0
+    z = tape.zeros(5).index_add(0, j, y)
+    while (z.sum() > 1.0).item():
+        z = z[j].sum() * 0.1 + z * 0.0
+    return z.sum()
+
+
+def with_indices() -> Recipe:
+    """Return the recipe of a compiled function that picks and adds by index arguments."""
+    function = tape.compile(written_to, check="never")
+    for _ in range(3):
+        function(np.linspace(0.0, 1.0, 6), np.array([0, 5, 2]), np.array([4, 4, 1]))
+    recipe = function.programs[0].alone()
+    assert recipe.steps.loops()
+    return recipe
+
+
+def rewritten(recipe: Recipe, edit: Any) -> Recipe:
+    """Return the recipe with its steps, as lists [kind, result, operands], as an edit leaves them."""
+    other, steps = (
+        recipe.copy(),
+        [[s.kind, s.result, [*s.operands]] for s in map(recipe.steps.raw, range(len(recipe.steps)))],
+    )
+    numbers, kinds, nodes = [*recipe.steps.numbers], [*recipe.steps.kinds], other.nodes
+    edit(steps, numbers, kinds, nodes)
+    words = [word for kind, result, operands in steps for word in (kind, result, *operands)]
+    other.steps, other.lines = steps_from(kinds, numbers, array("q", words)), None
+    return other
+
+
+def through_a_file(recipe: Recipe) -> Recipe:
+    """Return a recipe as it comes back, whatever the writer would have refused."""
+    encoder = Encoder()
+    with mock.patch.object(recipe_encoding, "_unbounded", return_value=iter(())):
+        tree = through_json(encoded(recipe, encoder))
+    return decoded(tree, Decoder(through_json(encoder.tables), encoder.arrays, {}))
+
+
+def places_of(steps: Any, kinds: Any, name: str) -> list[int]:
+    return [at for at, step in enumerate(steps) if kinds[step[0]].op.name == name]
+
+
+def without(name: str, which: int) -> Any:
+    return lambda steps, _, kinds, __: steps.pop(places_of(steps, kinds, name)[which])
+
+
+def moved_last(name: str) -> Any:
+    """Move the first two guards behind everything."""
+
+    def edit(steps: Any, _: Any, kinds: Any, __: Any) -> None:
+        guards = places_of(steps, kinds, name)[:2]
+        steps += [steps[at] for at in guards]
+        for at in reversed(guards):
+            steps.pop(at)
+
+    return edit
+
+
+def number_changed(old: Any, new: Any) -> Any:
+    def edit(steps: Any, numbers: Any, kinds: Any, _: Any) -> None:
+        for at in places_of(steps, kinds, "less")[:1] + places_of(steps, kinds, "greater_equal")[:1]:
+            word = steps[at][2][1]
+            if numbers[~word] == old:
+                numbers.append(new)
+                steps[at][2][1] = -len(numbers)
+
+    return edit
+
+
+def other_extreme(steps: Any, _: Any, kinds: Any, __: Any) -> None:
+    low, high = (places_of(steps, kinds, name)[0] for name in ("amin", "amax"))
+    steps[high][0] = steps[low][0]
+
+
+def overwritten(steps: Any, _: Any, kinds: Any, __: Any) -> None:
+    """Make the index again, of another argument, behind its guards."""
+    at, multiply = places_of(steps, kinds, "index")[0], places_of(steps, kinds, "multiply")[0]
+    steps.insert(at, [steps[multiply][0], steps[multiply][1], [steps[multiply][2][0], steps[multiply][2][0]]])
+
+
+def expects_false(steps: Any, _: Any, kinds: Any, nodes: Any) -> None:
+    at = steps[places_of(steps, kinds, "guard")[0]][2][1]
+    nodes[at] = ProgramNode(nodes[at].spec, constant=np.array(False))
+
+
+UNBOUNDED = {
+    "no lower bound": without("guard", 0), "no upper bound": without("guard", 1),
+    "guards come late": moved_last("guard"),
+    "one more": number_changed(6, 7), "one less": number_changed(0, -1), "twice the least": other_extreme,
+    "made again": overwritten, "another outcome": expects_false,
+}  # fmt: skip
+
+
+def test_computed_places_come_back() -> None:
+    recipe = with_indices()
+    assert len(through_a_file(rewritten(recipe, lambda *_: None)).steps) == len(recipe.steps)
+
+
+@pytest.mark.parametrize("how", UNBOUNDED)
+def test_computed_places_are_within_bounds_or_refused(how: str) -> None:
+    recipe = rewritten(with_indices(), UNBOUNDED[how])
+    with pytest.raises(ValueError, match="computed places that may be outside"):
+        through_a_file(recipe)
+    with pytest.raises(NotImplementedError, match=r"index has computed places in the program, which no guard bounds"):
+        encoded(recipe, Encoder())
+
+
+def carried(x: Any, i: Any) -> Any:
+    total = x[0] * 0.0
+    for _ in range(4):
+        total = total + x[i].sum()
+        i = (i + 1) % 5
+    return total
+
+
+def test_what_a_loop_carries_is_looked_at_in_each_iteration() -> None:
+    function = tape.compile(carried, check="never")
+    for _ in range(3):
+        function(np.linspace(0.0, 1.0, 5), np.array([0, 4, 2]))
+    recipe = function.programs[0].alone()
+    assert recipe.steps.loops()
+    through_a_file(recipe)
+    for which in range(4):
+        with pytest.raises(ValueError, match="computed places that may be outside"):
+            through_a_file(rewritten(recipe, without("guard", which)))
