@@ -265,7 +265,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         result, recording = self._record(call, current)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        changed = changed_of(current.reads.watches.values())
+        changed = changed_of(list(current.reads.watches.values()))
         current.settle()
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
