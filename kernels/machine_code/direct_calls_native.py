@@ -540,6 +540,11 @@ def is_current(plan: CallPlan):
     return 1 if answer == plan.true else 0
 
 
+def current(bound: Word, arguments: Word, count: Word) -> Word:
+    """Return 1, or 0 if something that a plan looks at is not as it was."""
+    return PyLong_FromLongLong(is_current(CallPlan(load_i8(bound + HEADER))))
+
+
 def are_as_before(plan: CallPlan, values, count):
     """Whether the arrays among values are those of the last call: 1; 0 where not, or few, -1 where one is missing."""
     k, size, alike, seen = 0, plan.alike, plan.places, plan.seen

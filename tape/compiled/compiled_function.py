@@ -356,7 +356,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         result, recording = self._record(call, current)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        watches = current.reads.watches.values()
+        watches = list(current.reads.watches.values())
         changed, written = changed_of(watches), [x for x, content in read if x.tobytes() != content]
         if written and not changed:
             names = [w.name for w in watches if type(w) is Watch and _holds(w.expected, written)]

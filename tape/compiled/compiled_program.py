@@ -17,11 +17,11 @@ from kernels.foundation.specs import Spec
 from kernels.foundation.tables import cached_property
 from kernels.kinds.reference_tape import root_of
 from kernels.kinds.routine import Callback, Custom, Routine
-from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.compiled_machine import DEBUG, CompiledMachine
 from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import ProgramError, Recipe
+from kernels.programs.program import ProgramError, Recipe, native
 from kernels.programs.recording import whole
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import (
@@ -453,6 +453,8 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
 MOST_PROGRAMS = 32  # programs that are kept for calls with one key and one state of what is outside, the last used
 MOST_PENDING = 24  # ways that were each taken once, the last ones
 MOST_DIFFERENCES = 2
+_LOOKS = frozenset((8, 64, 512, 4096))
+"""After how many looks by Python at what is read from outside, if it was as before, native code is to look."""
 MOST_CAUGHT = 8  # calls behind a caught error of which no program can be made, until calls stay dynamic
 _RAISED = (MemoryError, ProgramError)  # what a replay raises that is no operation's error, but for GuardMissed
 
@@ -489,6 +491,8 @@ class Specialization:
         self.keeps_all = False  # whether recordings keep all iterations of loops
         self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
+        self._look: tuple[Callable[[], int], Any] | None = None  # native code that looks whether all is as it was
+        self._looks = 0
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""
         self.planned: dict[CompiledProgram, int] = {}  # how many plans a program has had
@@ -497,7 +501,7 @@ class Specialization:
     def settle(self) -> None:
         """Take in what is watched by now."""
         watches = list(self.reads.watches.values())
-        self.watches, self.plans = watches, {}
+        self.watches, self.plans, self._look, self._looks = watches, {}, None, 0
         held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch)]
         self.contents = contents_of(held, self.contents)
         self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
@@ -509,10 +513,17 @@ class Specialization:
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""
+        if self._look is not None and self._look[0]():
+            return True
         for watch in self.watches:
             if watch.changed():
                 return False
-        return not self.contents or not any(content.changed() for content in self.contents)
+        if any(content.changed() for content in self.contents):
+            return False
+        self._looks += 1
+        if self._looks in _LOOKS and native() and not DEBUG:
+            self._look = native_look(self.watches, self.contents)
+        return True
 
     def adopts(self, recording: Recording) -> bool:
         """Take in a recording that did the same on other contents of arrays, which only tape's operations read then."""
@@ -532,6 +543,7 @@ class Specialization:
         for content in self.contents:
             if content.changed():
                 content.verify(live=where(content.array) in live)
+        self._look, self._looks = None, 0
         return True
 
     def replay(self, call: CallArguments) -> tuple[CompiledProgram, Any] | None:

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import word_at
+from kernels.language.jit import bound
 from kernels.machine_code import call_structs
+from kernels.machine_code.call_structs import CallPlan
 from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
@@ -355,10 +357,25 @@ class Checks(Draft):
             self.word(x, TensorObject.value, value)
             self.holds = self.holds and x._value is value
 
+    def words(self) -> tuple[list[int], Any]:
+        """Return the words of a plan, and what tells whether the rest is as it was, which has to be kept."""
+        head, rest = [0] * CallPlan.SIZE, self.rest
+        head[CallPlan.checks] = len(self.checks)
+        head[CallPlan.rest], head[CallPlan.true] = 0 if rest is None else id(rest), id(True)
+        return [*head, *itertools.chain(*self.checks)], rest
+
     @property
     def rest(self) -> Callable[[], bool] | None:
         """What tells whether the rest is as it was; None if there is no rest."""
         return functools.partial(_are_current, tuple(self._rest)) if self._rest else None
+
+
+def native_look(watches: Iterable[Watch], contents: Iterable[ArrayContent]) -> tuple[Callable[[], int], Any] | None:
+    """Return native code that tells whether all is as it was, and what is kept for it; None where it is not now."""
+    checks = Checks(watches, contents)
+    words, rest = checks.words()
+    held = np.array(words, np.int64)
+    return (bound("machine_code.direct_calls_native", "current", held), (checks, rest, held)) if checks.holds else None
 
 
 def _are_current(watches: Sequence[Watch | ArrayContent]) -> bool:

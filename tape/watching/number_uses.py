@@ -33,8 +33,8 @@ _ITEM, _FLOAT, _ABSOLUTE, _SHOWN = "item", float.__name__, abs.__name__, "shown"
 _PLAIN_NUMBERS = frozenset(("constant", "local", "cell", "global", "attribute"))
 """What is compared with, where it is read right behind the number."""
 _TEXTS = frozenset(("print", "str", "repr", "ascii", "format", "round"))
-"""Builtin functions that keep nothing of what they are given but in what they return."""
-_LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical", "log"))
+"""Builtin functions that keep nothing of their arguments but in what they return."""
+_LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical"))
 
 
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
@@ -205,8 +205,8 @@ def names_of(code: CodeType) -> set[str]:
     stack = _Stack(code)
     stack.result()
     loads = Counter(step.value for step in stack.steps if step.name == "LOAD_GLOBAL")
-    given = Counter(name for name, _ in stack.named)
-    plain = {name for name in _BY_NAME if given[name] == loads[name]}
+    constant = Counter(name for name, _ in stack.named)
+    plain = {name for name in _BY_NAME if constant[name] == loads[name]}
     return {name for _, name in stack.named} | (set(code.co_names) - plain)
 
 
@@ -220,7 +220,7 @@ class _Stack:
         """How often numbers that calls give, their absolute values, and texts were on the stack."""
         self.takers: defaultdict[Origin, list[_Taker]] = defaultdict(list)
         """What took them, and locals, from there."""
-        self.stored: defaultdict[str, list[Origin | None]] = defaultdict(list)  # what locals are given
+        self.stored: defaultdict[str, list[Origin | None]] = defaultdict(list)  # what stands in locals
         self.loads = Counter[str]()  # how often locals are read
         self.unknown: set[str] = set()  # those of which more is done
         self.changed: set[str] = set()  # globals that are stored
@@ -270,21 +270,21 @@ class _Stack:
         is_lost = is_local and (self.hidden or value.name in self.unknown or value.name not in self.stored)
         if not is_seen or is_lost or not all(self._is_text(x.name) for x in joined if x.kind == "local"):
             return None
-        found: list[_Taker] = [x for x in (value, *joined) if x.kind == _SHOWN]
+        taken: list[_Taker] = [x for x in (value, *joined) if x.kind == _SHOWN]
         for taker in takers:
             if isinstance(taker, _Comparison) or taker is _RETURNED:
-                found.append(taker)
+                taken.append(taker)
             elif taker is not _DROPPED and taker not in known:
                 inner = self._all_takers(taker, known)
                 if inner is None:
                     return None
-                found += inner
-        compared = [x.other for x in found if isinstance(x, _Comparison)]
+                taken += inner
+        compared = [x.other for x in taken if isinstance(x, _Comparison)]
         wrong = value.kind == _SHOWN or (is_local and not all(map(self._is_fixed, compared)))
         asked = value.kind in ("call", "magnitude")  # a number that is asked for is a guard, shown or not
-        if (compared and wrong) or (asked and any(isinstance(x, Origin) for x in found)):
+        if (compared and wrong) or (asked and any(isinstance(x, Origin) for x in taken)):
             return None
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(taken))
 
     def _is_fixed(self, value: Origin) -> bool:
         is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
@@ -380,10 +380,10 @@ class _Stack:
     def _is_text(self, name: str, known: tuple[str, ...] = ()) -> bool:
         """Whether all that a local holds does not change."""
         code, stored = self.code, self.stored[name]
-        given = code.co_argcount + code.co_kwonlyargcount + (code.co_flags & 12).bit_count()
+        arguments = code.co_argcount + code.co_kwonlyargcount + (code.co_flags & 12).bit_count()
         if name in known:
             return True
-        if not stored or name in (*self.unknown, *code.co_varnames[:given]):
+        if not stored or name in (*self.unknown, *code.co_varnames[:arguments]):
             return False
         made = [x for x in stored if x is not None and x.kind != "local" and self._is_made(x)]
         beside = [other for x in made for other in (x, *self.joined[x]) if other.kind in (_SHOWN, "local")]
@@ -397,12 +397,12 @@ class _Stack:
             names = self._pop()
             self.keywords = () if names is None else names.name
         count, keywords, self.keywords = step.value, self.keywords, ()
-        given = self.values[-count:] if count else []
+        arguments = self.values[-count:] if count else []
         both = self.values[-count - 2 : -count] if count else self.values[-2:]
         functions = [value for value in both if value is not None]
-        function = functions[0] if len(functions) == 1 and len(given) == count else None
-        result = None if function is None else _called(step.offset, function, given)
-        second = given[1] if len(given) > 1 else None
+        function = functions[0] if len(functions) == 1 and len(arguments) == count else None
+        result = None if function is None else _called(step.offset, function, arguments)
+        second = arguments[1] if len(arguments) > 1 else None
         if function is not None and function.name in _BY_NAME and second is not None and second.kind == "constant":
             self.named.append((function.name, str(second.name)))
         if function is None or result is not None:
@@ -411,7 +411,7 @@ class _Stack:
             if result is not None:
                 self.made[result] += 1
         else:
-            files = [x for name, x in zip(reversed(keywords), reversed(given), strict=False) if name == "file"]
+            files = [x for name, x in zip(reversed(keywords), reversed(arguments), strict=False) if name == "file"]
             if files and files[0] is None:
                 function = None  # it is not known where that prints to
             self._shown(step, count, function or Origin("unknown"), files[0] if files else None)

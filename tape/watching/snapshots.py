@@ -48,6 +48,7 @@ from tape.watching.frame_events import (
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 _LOGS = ("logging", "warnings")  # nor of these, which show what they are given
+_ABSTRACT = frozenset(("abc", "typing", "collections.abc"))  # modules of classes that read no attributes
 _HIDDEN = (METHODS, "_mmap")  # what the house, or NumPy, notes in objects
 _LEVELS = ("level", "disabled", "parent", "manager", "_disable")
 """Attributes of loggers that decide what they log."""
@@ -221,7 +222,8 @@ class Snapshots:
             self.unseen.append(f"{name}, which leads to more than {MOST:,} objects, or {DEEPEST} deep,")
             return None
         held = [(key, x if is_plain(x) else self.take(x, f"{name}[{_shown(key)}]", depth)) for key, x in inner]
-        stays = any(is_decided(module_of(x)) for x in bases_of(type(value))[:-1])
+        modules = {module_of(x) for x in bases_of(type(value))[:-1]} - _ABSTRACT
+        stays = any(map(is_decided, modules))  # what its code reads is not known
         return self.attributes(attributes, name, held, depth, named=stays)
 
     def attributes(

@@ -323,7 +323,7 @@ class Finder:
                 return
             expected = snapshots.item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
             held = part[-1][0] in _NAMED or count == len(path) or issubclass(type(value), _KEPT) or known
-            if expected is MISSING and held:
+            if expected is MISSING and held and not _is_cache(function, part[0], value):
                 expected = self._watch(key, name, _reader(function, receiver, part)).expected
             if known:
                 return
@@ -451,6 +451,12 @@ def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code, and that of functions defined in it, reads from outside."""
     for inner in _code_within(code):
         yield from paths(inner, method and inner is code)
+
+
+def _is_cache(function: types.FunctionType, start: tuple[str, Any], value: Any) -> bool:
+    """Whether a value is what a package that is taken to stay as it is keeps for itself."""
+    stays = is_decided(function.__globals__.get("__name__")) and type(value) is not types.FunctionType
+    return stays and start[0] == "global" and start[1].startswith("_")
 
 
 def _is_computed(owner: Any, value: Any, last: tuple[str, Any]) -> bool:

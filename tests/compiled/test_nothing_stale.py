@@ -145,3 +145,74 @@ def test_the_next_call_is_that_of_python(name: str, tmp_path: Path) -> None:
             assert not said
             assert sum(program.hits for program in compiled.programs) > 0, compiled.explain()
         assert results == expected
+
+
+ORDINARY = """
+with np.errstate(divide="ignore"): y = x * np.log(2.0)
+y = x * sys.float_info.epsilon * np.finfo(np.float64).eps
+y = x * len(os.path.join("a", "b")) * len(os.sep) * (os.environ.get("HOME") is None)
+y = sum(x * a * b for a, b in itertools.product([1.0, 2.0], [3.0]))
+y = x * scipy.special.gamma(3.0) * scipy.constants.pi
+with lock: y = x * config.rate
+with contextlib.nullcontext(): y = x * 2.0 if config.mode is Mode.FIRST else x
+y = x * 2.0 if isinstance(config.names, collections.abc.Sequence) else x
+y = tape.where(x > 0, x, -x) * np.sqrt(2.0) + math.pi
+with warnings.catch_warnings(): y = x * 2.0
+y = x * np.random.default_rng(3).random() * random.Random(0).random()
+print("printed", file=sys.stderr, flush=True); y = x * 2.0
+y = x * copy.deepcopy(config).rate * dataclasses.replace(config, rate=0.2).rate
+y = x * max(map(operator.itemgetter(0), [(1.0,), (2.0,)])) * len(re.sub("a", "bb", "aa"))
+assert x.shape == (), f"shape of {x}"; y = typing.cast(float, x) * 2.0
+y = x * np.vectorize(lambda v: v * 2)(np.ones(2)).sum() * np.trapezoid(np.ones(3))
+time.sleep(0); y = x * functools.reduce(operator.mul, [1.0, 2.0])
+log.debug("x is %s", x); y = x * holder.run(x)
+from scipy.special import erf; import math as m; y = x * erf(0.5) * m.e
+"""
+_ORDINARY_HEAD = """
+import abc, collections.abc, contextlib, copy, dataclasses, enum, functools, itertools, logging, math, operator, os
+import random, re, sys, threading, time, typing, warnings
+import numpy as np
+import scipy.constants, scipy.special
+import tape
+
+Mode = enum.Enum("Mode", "FIRST SECOND")
+lock, log = threading.Lock(), logging.getLogger("ordinary")
+
+@dataclasses.dataclass
+class Config:
+    rate: float = 0.1
+    mode: Mode = Mode.FIRST
+    names: list = dataclasses.field(default_factory=lambda: ["a"])
+
+class Holder(abc.ABC):
+    def __init__(self):
+        self.lock, self.log, self.random, self.unused = threading.RLock(), log, np.random.default_rng(0), iter([1])
+        self.rate = 2.0
+    def run(self, x):
+        with self.lock:
+            return scaled(self, x)
+
+def scaled(holder, x):
+    return x * getattr(holder, "rate", None)
+
+config, holder = Config(), Holder()
+
+def f(x):
+    LINE
+    return y
+"""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("line", ORDINARY.strip().split("\n"))
+def test_ordinary_code_is_replayed(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("ordinary")
+    monkeypatch.setitem(sys.modules, "ordinary", module)
+    space: dict[str, Any] = vars(module)
+    exec(_ORDINARY_HEAD.replace("LINE", line), space)  # noqa: S102 (written here)
+    compiled = tape.compile(space["f"], check="never")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        results = {float(compiled(1.5)) for _ in range(5)}
+    assert results == {float(space["f"](tape.tensor(1.5)))}
+    assert compiled.calls["recorded"] == 2
