@@ -47,6 +47,7 @@ from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
+from tape.watching.python_loops import Unfit
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
@@ -262,7 +263,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
         states = random_states(current.generators)
-        result, recording = self._record(call, current)
+        try:
+            result, recording = self._record(call, current)
+        except Unfit:  # it is recorded with the numbers of loops as numbers next time
+            return self._run(call)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
         changed = changed_of([*current.watches, *recording.reads.watches.values()])

@@ -44,6 +44,7 @@ from tape.transforms import value_and_grad
 from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
 from tape.watching.frame_events import CodeListener
+from tape.watching.loop_numbers import LoopNumber
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
 from tape.watching.watched import CodeKey, Finder
@@ -161,8 +162,7 @@ class CallRecorder(ProgramRecorder):
     @staticmethod
     def follows_indices(indices: Tensors, *, adds: bool) -> bool:
         """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
-        del indices
-        return adds
+        return adds or any(type(index) is LoopNumber for index in indices)
 
     def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
         """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""
@@ -460,6 +460,7 @@ class Recording:
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.unrolled = ""  # why a loop stays Python
+        self.numbers = frozenset[Any]()  # the loops whose numbers were tensors
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
         self.reads: Finder  # what code that ran read from outside, of that which was not known
@@ -517,7 +518,7 @@ def record_call(
     recorder.begun = [ArrayContent(content.array) for content in contents]
     guarded = any(recording.guards for recording in earlier)
     if earlier:
-        watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
+        watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
     leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
@@ -529,11 +530,14 @@ def record_call(
     if names := {node.spec.dtype.name for node in nodes.values()} - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
     if not recording.stopped and (escaped := _escaped(recorder, leaves)):
+        if isinstance(watch, HeadWatch) and watch.substituted:
+            watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if guarded and watch is not None and not (watch.reason or recording.stopped):
+    if isinstance(watch, HeadWatch) and not (watch.reason or recording.stopped):
         trace = RecordedTrace(recording)
         recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
-        recording.unrolled = recording.unrolled or unrolled(trace, recorder.visits, spans)
+        recording.unrolled = unrolled(trace, recorder.visits, spans, recording.unrolled)
+        recording.numbers = frozenset(watch.substituted)
         if recording.rolled is not None:
             recording.rolled.put(recording, least=None)
     return template.filled(owned(leaves, inputs)), recording
