@@ -459,12 +459,13 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         lines = [f"{name}: {counts or 'not called yet'}"]
         if self._dynamic:
             lines.append(f"  dynamic: {self._dynamic}")
-        for key, states in [*self._keys.items()][-_FEW_SIGNATURES:]:
+        shown = [*self._keys.items()][-_FEW_SIGNATURES:]
+        for key, states in shown:
             fixed = states[0].signature.static
             leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
             lines.append(f"  signature ({', '.join(_some(leaves, 'value'))})")
             for state in states:
-                lines += _state(state, reverse=self._runs_back)
+                lines += _state(state, 1 + _FEW * (key == shown[-1][0]), reverse=self._runs_back)
         if len(self._keys) > _FEW_SIGNATURES:
             lines.append(f"  and {_counted(len(self._keys) - _FEW_SIGNATURES, 'signature')} before")
         return "\n".join(lines)
@@ -499,7 +500,7 @@ class _Methods(dict[CompiledFunction, Any]):
 
 Places = Callable[[Iterable[int]], str]
 _MOST = 8  # loops, nests, and guarded lines, that are told of
-_MOST_NAMES, _FEW, _FEW_PROGRAMS, _FEW_SIGNATURES = 16, 2, 3, 2
+_MOST_NAMES, _FEW, _FEW_SIGNATURES = 16, 2, 3
 
 
 def _some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
@@ -508,14 +509,15 @@ def _some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
     return [*shown[:most], *[f"and {_counted(len(shown) - most, thing)} more"] * (len(shown) > most)]
 
 
-def _state(state: Any, *, reverse: bool) -> list[str]:
+def _state(state: Any, programs: int, *, reverse: bool) -> list[str]:
+    """Return what is told of a state: so many programs, of the first one more than of others."""
     lines = []
     if state.dynamic:
         lines.append(f"    dynamic: {state.dynamic}")
     if state.watches:
         names = ", ".join(_some([watch.name for watch in state.watches], "thing", _MOST_NAMES))
         lines.append(f"    as long as these stay as they were: {names}")
-    for most, program in zip([_MOST, *[_FEW] * (_FEW_PROGRAMS - 1)], state.programs, strict=False):
+    for most, program in zip([_MOST, *[_FEW] * (programs - 1)], state.programs, strict=False):
         lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
         missed = Counter[str]()
         for line, times in zip(program.lines, program.misses, strict=True):
@@ -526,7 +528,7 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
             f"guard at {line}{of}: missed {missed[line]} times" for (line, _), of in zip(counts, many, strict=True)
         ]
         lines += [f"      {line}" for line in (*_some(guards, "guarded line", most), *_tier(program, reverse=reverse))]
-    if further := state.programs[_FEW_PROGRAMS:]:
+    if further := state.programs[programs:]:
         hits = sum(program.hits for program in further)
         lines.append(f"    and {_counted(len(further), 'program')} more, replayed {hits:,} times")
     if state.unrolled:

@@ -533,6 +533,8 @@ def record_call(
         if isinstance(watch, HeadWatch) and watch.substituted:
             watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
+    if isinstance(watch, HeadWatch):
+        recording.unrolled = watch.reason
     if isinstance(watch, HeadWatch) and not (watch.reason or recording.stopped):
         trace = RecordedTrace(recording)
         recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))

@@ -112,7 +112,7 @@ def test_what_is_told_fits_on_a_screen() -> None:
     assert "guarded lines more" in text
     assert "things more" in text
     assert "and 2 programs more, replayed" in text
-    assert "and 6 signatures before" in text
+    assert "and 5 signatures before" in text
 
 
 LISTED = """
