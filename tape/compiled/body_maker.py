@@ -69,7 +69,7 @@ class _BodyMaker:
     def _steps(self, first: int, stop: int, left_out: int) -> None:
         body, trace = self.body, self.trace
         for at in range(first, stop):
-            if at == left_out:
+            if at == left_out or at in trace.unused:
                 continue
             self.at = at
             operands = self._operands(trace.operands(at))

@@ -59,6 +59,7 @@ from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
+from tape.watching.python_loops import Unfit
 from tape.watching.snapshots import contents_of
 from tape.watching.watched import Watch, changed_of, watches_of
 
@@ -353,7 +354,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
         states = random_states(current.generators)
-        result, recording = self._record(call, current)
+        try:
+            result, recording = self._record(call, current)
+        except Unfit:  # it is recorded with the numbers of loops as numbers next time
+            return self._run(call)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
         watches = list(current.reads.watches.values())
@@ -570,12 +574,15 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             lines.append(f"  dynamic: {self._dynamic}")
         elif not self._overhead.allows_recordings():
             lines.append(f"  what is new waits: {self._overhead}")
-        for key, states in self._keys.items():
+        shown = [*self._keys.items()][-_FEW_SIGNATURES:]
+        for key, states in shown:
             fixed = states[0].signature.static
             leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
-            lines.append(f"  signature ({', '.join(leaves)})")
+            lines.append(f"  signature ({', '.join(_some(leaves, 'value'))})")
             for state in states:
-                lines += _state(state, reverse=self._runs_back)
+                lines += _state(state, 1 + _FEW * (key == shown[-1][0]), reverse=self._runs_back)
+        if len(self._keys) > _FEW_SIGNATURES:
+            lines.append(f"  and {_counted(len(self._keys) - _FEW_SIGNATURES, 'signature')} before")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -611,24 +618,38 @@ class _Methods(dict[CompiledFunction, Any]):
 # What a compiled function tells of itself.
 
 Places = Callable[[Iterable[int]], str]
-_MOST = 8  # loops, and nests, that are told of
+_MOST = 8  # loops, nests, and guarded lines, that are told of
+_MOST_NAMES, _FEW, _FEW_SIGNATURES = 16, 2, 3
 
 
-def _state(state: Any, *, reverse: bool) -> list[str]:
+def _some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
+    """Return so many entries, and how many more things there are."""
+    shown = [*entries]
+    return [*shown[:most], *[f"and {_counted(len(shown) - most, thing)} more"] * (len(shown) > most)]
+
+
+def _state(state: Any, programs: int, *, reverse: bool) -> list[str]:
+    """Return what is told of a state: so many programs, of the first one more than of others."""
     lines = []
     if state.dynamic:
         lines.append(f"    dynamic: {state.dynamic}")
     if state.watches:
-        lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
-    for program in state.programs:
+        names = ", ".join(_some([watch.name for watch in state.watches], "thing", _MOST_NAMES))
+        lines.append(f"    as long as these stay as they were: {names}")
+    for most, program in zip([_MOST, *[_FEW] * (programs - 1)], state.programs, strict=False):
         lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
         missed = Counter[str]()
         for line, times in zip(program.lines, program.misses, strict=True):
             missed[line] += times
-        for line, count in Counter(program.lines).items():
-            many = f", {count:,} of them" if count > 1 else ""
-            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
-        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
+        counts = sorted(Counter(program.lines).items(), key=lambda entry: -missed[entry[0]])
+        many = [f", {count:,} of them" if count > 1 else "" for _, count in counts]
+        guards = [
+            f"guard at {line}{of}: missed {missed[line]} times" for (line, _), of in zip(counts, many, strict=True)
+        ]
+        lines += [f"      {line}" for line in (*_some(guards, "guarded line", most), *_tier(program, reverse=reverse))]
+    if further := state.programs[programs:]:
+        hits = sum(program.hits for program in further)
+        lines.append(f"    and {_counted(len(further), 'program')} more, replayed {hits:,} times")
     if state.met:
         lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
     if state.various:
@@ -689,7 +710,7 @@ def _places_in(recipe: Recipe) -> Places:
             return f" at {lines.text(known[0], short=True)}"
         table = sorted({lines.table[number][:2] for number in known})
         files = [
-            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
+            f"{Path(path).name}:{', '.join(_some([str(line) for _, line in group], 'line'))}"
             for path, group in itertools.groupby(table, key=lambda entry: entry[0])
         ]
         return f" at {'; '.join(files)}"
@@ -698,12 +719,11 @@ def _places_in(recipe: Recipe) -> Places:
 
 
 def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
-    for loop in account.loops[:_MOST]:
-        inner = "  " * loop.depth
+    shown = []
+    for loop in account.loops:
         times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
-        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
-    if len(account.loops) > _MOST:
-        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
+        shown.append(f"{'  ' * loop.depth}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}")
+    yield from _some(shown, "loop")
     if account.straight:
         yield f"in no loop: {_counted(len(account.straight), 'operation')}"
     for entry in unrolled(recipe, account.straight)[:_MOST]:
@@ -714,30 +734,28 @@ def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
 
 
 def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
-    shown: list[tuple[str, ...]] = []
+    shown: list[str] = []
     for nest in nests:
-        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
-        if nest.apart is None:
-            shown.append((over,))
-            continue
-        first, second = places([nest.apart[0]]), places([nest.apart[1]])
-        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
-        shown.append((over, apart, f"  is needed{second}"))
-    for entry in [*dict.fromkeys(shown)][:_MOST]:
-        count = shown.count(entry)
-        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
-        yield from entry[1:]
-    if len(set(shown)) > _MOST:
-        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
+        text = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
+        if nest.apart is not None:
+            first, second = places([nest.apart[0]]), places([nest.apart[1]])
+            text += f"\n  not part of the nest before: all, or other elements, of what is computed{first}"
+            text += f"\n  is needed{second}"
+        shown.append(text)
+    counts = Counter(shown).items()
+    entries = _some([text if count == 1 else f"{count:,} times {text}" for text, count in counts], "nest")
+    yield from itertools.chain.from_iterable(map(str.splitlines, entries))
 
 
 def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
     alike: dict[tuple[str, str], list[CallAccount]] = {}
     for call in calls:
         alike.setdefault((call.name, call.by), []).append(call)
+    shown = []
     for (name, by), group in alike.items():
         times = sum(call.times for call in group)
-        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
+        shown.append(f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}")
+    yield from _some(shown, "called operation")
 
 
 def _counted(count: int, thing: str) -> str:

@@ -36,6 +36,7 @@ from tape.compiled.call_key import (
     sizes,
     within_runs,
 )
+from tape.compiled.native_checks import native_look
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
 from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
@@ -640,17 +641,26 @@ class Specialization:
         read = [x for r in self.pending.values() for x in (*r.sources.values(), *r.refilled)]
         return [x for x in (*read, *[x for p in self.programs for x in p.live]) if isinstance(x, np.ndarray)]
 
+    def _alike(self, recording: Recording) -> tuple[Recording | None, CompiledProgram | None]:
+        """Return an earlier call that went the same way, and its program if there is one, which knows fewer bodies.
+
+        Of loops the same numbers were tensors in it.
+        """
+        earlier = self.pending.pop(recording.path, None)
+        if earlier is not None and earlier.numbers == recording.numbers:
+            return earlier, None
+        known = [p for p in self.programs if p.path == recording.path and p.has_loops]
+        program = next((p for p in known if p.recording.numbers == recording.numbers), None)
+        return (None, None) if program is None or recording.rolled is None else (program.recording, program)
+
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
         self._caught += bool(recording.caught)
         self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
         if recording.stopped or recording.caught:
             return
-        path, self.unrolled = recording.path, recording.unrolled or self.unrolled
-        earlier, replaced = self.pending.pop(path, None), None
-        if earlier is None and recording.rolled is not None:
-            replaced = next((p for p in self.programs if p.path == path and p.has_loops), None)
-            earlier = None if replaced is None else replaced.recording
+        path, self.unrolled = recording.path, recording.unrolled or (self.unrolled if recording.rolled is None else "")
+        earlier, replaced = self._alike(recording)
         if earlier is None:
             self.pending[path] = recording
             if len(self.pending) > MOST_PENDING:

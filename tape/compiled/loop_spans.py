@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from kernels.kinds.routine import Guard
-from kernels.kinds.views import Write
+from kernels.kinds.views import View, Write
+from kernels.operations import OPS
 from kernels.operations.views import CLONE
 from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
 from tape.tensors.recorder import same, same_kind
-from tape.watching.python_loops import HeadVisit
+from tape.watching.loop_states import changed_names, is_number
+from tape.watching.python_loops import HeadVisit, PythonLoop, loops_of, told_of
 
+ELEMENT = OPS["unbind"]
 MOST_BODIES = 16  # ways through one iteration
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
 _FEW = 2  # iterations that may all differ
@@ -125,7 +130,7 @@ def usable(bodies: Sequence[IterationBody], least: int | None) -> list[Iteration
 def check_repeats(bodies: Sequence[IterationBody], inner: str) -> None:
     """Raise where no iteration did the same as another."""
     if len(bodies) == sum(body.seen for body in bodies) > _FEW:
-        raise DoesNotFitError("no iteration did the same as another", inner)
+        raise DoesNotFitError(f"no iteration did the same as another{_parting(*bodies[-2:])}", inner)
     for body in bodies:
         for loop in body.loops():
             check_repeats(loop.bodies, loop.line)
@@ -146,8 +151,21 @@ def joined(known: Sequence[IterationBody], bodies: Sequence[IterationBody]) -> l
         else:
             all_bodies.append(body)
     if len(all_bodies) > MOST_BODIES:
-        raise DoesNotFitError(f"there are more than {MOST_BODIES} ways through an iteration")
+        where = _parting(*all_bodies[-2:])
+        raise DoesNotFitError(f"there are more than {MOST_BODIES} ways through an iteration{where}")
     return all_bodies
+
+
+def _parting(a: IterationBody, b: IterationBody) -> str:
+    """Return by which value two iterations went another way."""
+    guards = iter(a.guards)
+    for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
+        if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
+            break
+        guard = next(guards, None) if isinstance(x[0].op, Guard) else None
+        if not _is_same_step(a, x, b, y, at):
+            return "" if guard is None else f", by the value that leaves for Python at {guard.line}"
+    return ""
 
 
 def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
@@ -214,8 +232,8 @@ class Visit:
     """
 
     __slots__ = (
-        "apart", "at", "behind", "count", "counters", "entry", "exhausted", "identities", "line", "nodes", "number",
-        "read", "reason", "remaining", "serial", "template", "writes",
+        "apart", "at", "behind", "count", "counters", "entry", "exhausted", "identities", "line", "loop", "nodes",
+        "number", "read", "reason", "remaining", "serial", "substitutes", "template", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -226,6 +244,7 @@ class Visit:
         self.entry, self.number, self.remaining = visit.entry, visit.number, visit.remaining
         self.template, self.apart = visit.state.template, visit.state.apart
         self.reason, self.line = visit.reason, visit.loop.location
+        self.loop, self.substitutes = visit.loop, visit.substitutes
         loop, self.identities, self.exhausted = visit.loop, visit.identities, visit.exhausted
         locals_ = frozenset(loop.live)
         self.read = [name in loop.read or name not in locals_ for name in visit.state.names]
@@ -291,6 +310,10 @@ class RecordedTrace:
             elif not isinstance(op, Write):
                 self.made.setdefault(self.words[start + 1], at)
         self._of_guards = [*self.guards]
+        elements = [at for at in recipe.steps.of_kind(View) if self.kind(at).op is ELEMENT]
+        used = {node for at in range(len(self.starts)) for node in self.operands(at)} if elements else set()
+        self.unused = {at for at in elements if self.result(at) not in used.union(recipe.outputs)}
+        """Views of a tensor's elements that iteration gave, and nobody used."""
         self._writes = recipe.steps.of_kind(Write)
 
     def has_guard(self, first: int, stop: int) -> bool:
@@ -382,15 +405,44 @@ def is_within(spans: Sequence[LoopSpan], at: int) -> bool:
     return before > 0 and at < spans[before - 1].stop
 
 
-def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[LoopSpan]) -> str:
-    """Return why a loop is in none of these, nor within one; empty if there is none such."""
-    entries = {visit.entry for span in spans for visit in span.visits}
-    for visit in visits:
-        at = bisect_left(trace.starts, visit.at)
-        within = visit.entry in entries or is_within(spans, at)
-        if (visit.reason or visit.number > 1) and not within:
-            return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
-    return ""
+def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[LoopSpan], failed: str) -> str:
+    """Return why a loop is in none of these, nor within one: ``failed``, if that is known; empty if there is none such.
+
+    From the next call on, the numbers that such loops change are tensors, unless these did not help.
+    """
+    repeated, reasons = Counter(visit.entry for span in spans for visit in span.visits), list[str]()
+    for those in _entries(visits):
+        at, loop, names = bisect_left(trace.starts, those[0].at), those[0].loop, dict[str, Any]()
+        part = repeated[those[0].entry]
+        if part > len(those) - _FEW if part else is_within(spans, at):
+            continue
+        for one, other in pairwise(those[:MOST_BODIES]):
+            names |= changed_names(one.apart, other.apart)
+        if not part and (those[-1].reason or those[-1].number > 1):
+            reason = next((visit.reason for visit in those if visit.reason), "") or told_of(loop, names)
+            reasons.append(f"the loop at {loop.location}: {reason}")
+        known = loop.changing or set()
+        new = {name for name, was in names.items() if name in loop.live and is_number(was)} - known
+        if those[0].substitutes and those[-1].number > 1 and not new:
+            others = told_of(loop, names) if names else "as tensors they do not help"
+            why = failed.removeprefix(f"the loop at {loop.location}: ") or others
+            loop.plain = loop.plain or ("" if part else why)
+        elif (new or loop.targets) and _leaves_values(trace, those, {span.visits[0].loop for span in spans}):
+            loop.changing = known | new
+    return failed or next(iter(reasons), "")
+
+
+def _leaves_values(trace: RecordedTrace, visits: list[Visit], native: Container[PythonLoop]) -> bool:
+    """Whether values left for Python in a loop, other than what ends ``native`` ones; it may have but one visit."""
+    first, loop = bisect_left(trace.starts, visits[0].at), visits[0].loop
+    if len(visits) > 1:
+        return trace.has_guard(first, bisect_left(trace.starts, visits[-1].at))
+    lines = Counter(trace.recording.guards[number].line for at, number in trace.guards.items() if at >= first)
+    ends = {each.line for each in loops_of(loop.code).values() if each in native}
+    others = ({line for *_, line in loop.code.co_lines()} - loop.lines) | ends
+    return any(
+        count > 1 and line not in {f"{loop.code.co_filename}:{n}" for n in others} for line, count in lines.items()
+    )
 
 
 def _is_apart(trace: RecordedTrace, visits: list[Visit]) -> bool:

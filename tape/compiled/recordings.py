@@ -48,6 +48,7 @@ from tape.transforms import value_and_grad
 from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
 from tape.watching.frame_events import CodeListener
+from tape.watching.loop_numbers import LoopNumber
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
 from tape.watching.watched import Finder
@@ -166,8 +167,7 @@ class CallRecorder(ProgramRecorder):
     @staticmethod
     def follows_indices(indices: Tensors, *, adds: bool) -> bool:
         """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
-        del indices
-        return adds
+        return adds or any(type(index) is LoopNumber for index in indices)
 
     def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
         """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""
@@ -466,6 +466,7 @@ class Recording:
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.unrolled = ""  # why a loop stays Python
+        self.numbers = frozenset[Any]()  # the loops whose numbers were tensors
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
         self.kept: dict[int, Any] = {}
@@ -540,7 +541,7 @@ def record_call(
     mode, watch = before._replace(recorder=recorder, grad=graded or before.grad), None
     recorder.begun = [ArrayContent(content.array) for content in contents]
     if earlier:
-        watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
+        watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
     with recorder.tables.told():
         leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
@@ -555,11 +556,16 @@ def record_call(
     if names := recorder.tables.dtypes() - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
     if not recording.stopped and (escaped := _escaped(recorder, inputs, leaves)):
+        if isinstance(watch, HeadWatch) and watch.substituted:
+            watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if guarded and watch is not None and not (watch.reason or recording.stopped):
+    if isinstance(watch, HeadWatch):
+        recording.unrolled = watch.reason
+    if isinstance(watch, HeadWatch) and not (watch.reason or recording.stopped):
         trace = RecordedTrace(recording)
         recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
-        recording.unrolled = recording.unrolled or unrolled(trace, recorder.visits, spans)
+        recording.unrolled = unrolled(trace, recorder.visits, spans, recording.unrolled)
+        recording.numbers = frozenset(watch.substituted)
         if recording.rolled is not None:
             recording.rolled.put(recording, least=None)
     return template.filled(owned(leaves, inputs)), recording

@@ -199,8 +199,8 @@ def _reads(step: CodeStep) -> tuple[str, ...] | None:
 
 
 def touches_locals(step: CodeStep) -> bool:
-    """Return whether an instruction is one of those that read or write a local."""
-    return step.name in dis.opmap and dis.opmap[step.name] in dis.haslocal
+    """Return whether an instruction is one of those that read or write a local; cells are always live."""
+    return dis.opmap.get(step.name) in dis.haslocal and not step.name.endswith("_DEREF")
 
 
 # The lines of the user's code from which this package was called.

@@ -387,6 +387,7 @@ class _Traced:
 
 
 _lock = Lock(waited_for=True)
+_NAME = "tape"
 _tools: list[int] = []  # this library's number among the tools that monitor, once it has one
 _calls: dict[int, CodeListener] = {}  # who listens to the calls that are monitored, by thread
 _points: dict[int, tuple[CodeType, Collection[int]]] = {}  # the code of which instructions are reported, and which
@@ -427,9 +428,11 @@ def _settle() -> None:
 
 def _is_tool() -> bool:
     with _lock:
+        if _tools and monitoring.get_tool(_tools[0]) != _NAME:  # somebody has freed it, and perhaps taken it
+            _tools.clear()
         free = [number for number in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(number) is None]
         if not _tools and free:  # Python names no purpose of 3 and 4; Hypothesis takes 3
-            monitoring.use_tool_id(free[0], "tape")
+            monitoring.use_tool_id(free[0], _NAME)
             events = monitoring.events
             for event in (events.PY_START, events.PY_RESUME):
                 monitoring.register_callback(free[0], event, _began)

@@ -89,6 +89,38 @@ def state_of(
     return LoopState("", (around, template), look.tensors, look.names)
 
 
+def changed_names(a: Any, b: Any) -> dict[str, Any]:
+    """Return the variables in which two states' templates differ, without aliasing, and what they were.
+
+    They are called with attributes and keys as far as the difference goes.
+    """
+    if a is None or b is None or a[0] != b[0]:
+        return {}
+    before, after = ({name: part for parts in state[1] for name, part in parts} for state in (a, b))
+    pairs = [(name, before[name], after[name]) for name in before.keys() & after.keys()]
+    changed = {name + _differing(x, y): x for name, x, y in pairs if x != y and not _are_tensors(x, y)}
+    return changed | dict.fromkeys(before.keys() ^ after.keys())
+
+
+def is_number(snapshot: Any) -> bool:
+    """Whether a snapshot is of a number."""
+    return isinstance(snapshot, tuple) and snapshot[0] in (int, float)
+
+
+def _are_tensors(a: Any, b: Any) -> bool:
+    """Whether snapshots are of tensors that differ in their memory alone."""
+    return isinstance(a, tuple) and isinstance(b, tuple) and a[0] == "tensor" and a[:-1] == b[:-1]
+
+
+def _differing(a: Any, b: Any) -> str:
+    """Return the attributes and keys that lead to where two snapshots differ."""
+    if type(a) is not type(b) or not isinstance(a, (list, tuple)) or len(a) != len(b):
+        return ""
+    is_named = len(a) == len(("name", "value")) and isinstance(a[0], str) and a[0] == b[0]
+    name = f".{a[0]}" if is_named else ""
+    return name + next((_differing(x, y) for x, y in zip(a, b, strict=True) if x != y), "")
+
+
 class _NotComparableError(Exception):
     """Something of which no snapshot can be taken; the message says what."""
 

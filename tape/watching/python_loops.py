@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
+from tape.tensors import dtypes, modes
+from tape.tensors.bytecode import FLIPPED, ControlFlow, touches_locals
+from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import (
     REPORTS_INSTRUCTIONS,
@@ -18,25 +21,37 @@ from tape.watching.frame_events import (
     CodeReads,
     LoopScope,
     is_collecting,
-    module_of,
+    is_decided,
     module_of_frame,
     of_code,
+    reads_of,
     reads_within,
 )
+from tape.watching.loop_numbers import (
+    TYPE_READERS,
+    LoopNumber,
+    fill,
+    fits,
+    kept_views,
+    loop_number,
+    plain_number,
+    set_local,
+    targets_of,
+    values_in,
+    values_of,
+)
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.number_uses import Origin, outcomes_in, value_in
-from tape.watching.snapshots import SKIPPED
+from tape.watching.number_uses import outcomes_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
+_MOST_NAMES = 3  # variables that are told of
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
-_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
-_BUILTINS: dict[str, Any] = {"range": range, "int": int}
-_ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
+_ONLY_RANGE = "a loop over range, zip, enumerate, tensors or lists of numbers can be repeated natively, no other one"
 
 
 class CounterTest(NamedTuple):
@@ -55,11 +70,8 @@ class Counter(NamedTuple):
     comparisons: tuple[CounterTest, ...]
 
 
-class Extent(NamedTuple):
-    """The argument of ``range``: a number, or a local or global with attributes; in ``int()`` or not."""
-
-    argument: Origin
-    is_int: bool
+class Unfit(Exception):  # noqa: N818 (the call is made again, not failed)
+    """What a loop does with its numbers cannot be done with tensors."""
 
 
 class PythonLoop:
@@ -69,7 +81,9 @@ class PythonLoop:
     ``reason`` says why it stays Python, if so, with its line. ``live``: the names of the locals that are read, in the
     loop or after it, before they are stored, in a fixed order; ``read`` are those that an iteration reads, and
     ``behind`` those that are read after the loop. ``counters``: those of them that may differ from iteration to
-    iteration. ``extent``: of a ``for`` loop.
+    iteration. ``values``: what a ``for`` loop runs over; ``targets``: what takes these, if anybody reads it.
+    ``changing``: the locals that are recorded as tensors where they are numbers, since these changed with iterations;
+    None if that is not needed, and ``plain`` says why it cannot be.
     """
 
     def __init__(self, flow: ControlFlow, head: int, test: Test | None) -> None:
@@ -80,19 +94,21 @@ class PythonLoop:
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
+        self.lines = {flow.steps[i].line for i in body}
         self.exits = _offsets(flow, frozenset(_exits(flow, body)))  # offsets of those outside of it that may follow
-        self.extent: Extent | None = None
+        self.values, self.targets, self.begins = None, None, -1
+        self.changing: set[str] | None = None
+        self.plain = ""
         self.counters: tuple[Counter, ...] = ()
         self.read = self.behind = frozenset[str]()
         reason = _reason(flow, head, body, is_visible=test is not None)
         if self.is_for and not reason:
-            start = _setup_start(flow, head)
-            if start is None or not _is_unread(flow, head, body):
-                reason = _ONLY_RANGE
-            else:
-                self.extent = _extent(flow.steps[start + 1 : head - 2])
-                self.setup = _offsets(flow, frozenset(range(start, head)))
-                reason = "" if self.extent else "the argument of range is no number, name or attribute"
+            start, self.values = values_of(flow, head)
+            self.setup = _offsets(flow, frozenset(range(start, head)))
+            if not _is_unread(flow, head, body):
+                self.targets, self.begins = targets_of(flow, head, _exits(flow, body))
+                reason = "" if self.targets else "its variables are more than locals that the loop alone reads"
+            reason = reason or ("" if self.values else _ONLY_RANGE)
         self.reason = reason and f"{reason} (the loop at {self.location})"
         if not reason:
             self.counters = tuple(_counters(flow, heads, body))
@@ -120,6 +136,22 @@ def loops_of(code: CodeType) -> dict[int, PythonLoop]:
     flow = ControlFlow(code)
     loops = [PythonLoop(flow, head, test) for head, test in tests_of(flow).items()]
     return {loop.head: loop for loop in loops}
+
+
+def told_of(loop: PythonLoop, names: dict[str, Any]) -> str:
+    """Return as text which variables change with each iteration, where, and what would help."""
+    if not names:
+        return "what its variables hold changes with each iteration"
+    stores = {s.argval: s for s in dis.get_instructions(loop.code) if s.offset in loop.body and "STORE" in s.opname}
+    shown = []
+    for name in list(names)[:_MOST_NAMES]:
+        store = stores.get(name.partition(".")[0]) or stores.get(name.rpartition(".")[2])
+        line = store.positions.lineno if store is not None and store.positions is not None else None
+        shown.append(name if line is None else f"{name} (line {line})")
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    changes = "changes" if len(names) == 1 else "change"
+    help_ = loop.plain or "tensors, and numbers in local variables, may change"
+    return f"{', '.join(shown)}{more} {changes} with each iteration ({help_})"
 
 
 def _offsets(flow: ControlFlow, body: frozenset[int]) -> frozenset[int]:
@@ -182,34 +214,6 @@ def _is_unread(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
 def _exits(flow: ControlFlow, body: frozenset[int]) -> Iterator[int]:
     for i in body:
         yield from (j for j in flow.after[i] if j not in body)
-
-
-def _setup_start(flow: ControlFlow, head: int) -> int | None:
-    before = flow.steps[:head]
-    if [step.name for step in before[-2:]] != ["CALL", "GET_ITER"] or not _is_call(before[-2]):
-        return None
-    starts = [i for i, step in enumerate(before) if (step.name, step.value) == ("LOAD_GLOBAL", "range")]
-    return None if not starts or flow.targets & set(range(starts[-1] + 1, head)) else starts[-1]
-
-
-def _is_call(step: CodeStep) -> bool:
-    return step.name == "CALL" and step.value == 1
-
-
-def _extent(steps: list[CodeStep]) -> Extent | None:
-    is_int = bool(steps) and (steps[0].name, steps[0].value) == ("LOAD_GLOBAL", "int") and _is_call(steps[-1])
-    steps = steps[1:-1] if is_int else steps
-    if not steps or any(step.name != "LOAD_ATTR" for step in steps[1:]):
-        return None
-    first, *others = steps
-    is_number = first.name == "LOAD_CONST" and type(first.value) is int and not others
-    kind = "constant" if is_number else _SOURCES.get(first.name)
-    if kind is None:
-        return None
-    argument = Origin(kind, first.value)
-    for step in others:
-        argument = Origin("attribute", step.value, argument)
-    return Extent(argument, is_int)
 
 
 def _counters(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
@@ -298,11 +302,14 @@ class HeadVisit:
     ``identities``: whether the code that ran looks at which of two objects is which.
     """
 
-    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "reason", "remaining", "state")
+    __slots__ = (
+        "count", "entry", "exhausted", "identities", "loop", "number", "reason", "remaining", "state", "substitutes"
+    )  # fmt: skip
 
     def __init__(self, entry: _Entry, state: LoopState, remaining: int | None) -> None:
         self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
         self.state, self.remaining, self.identities = state, remaining, entry.scope.identities
+        self.substitutes = entry.substitutes
         self.exhausted, self.reason = entry.number == entry.total, state.reason
         """Why the iteration that begins here cannot be repeated natively, or nothing."""
 
@@ -310,14 +317,62 @@ class HeadVisit:
 class HeadWatch(CodeListener):
     """Watches the heads of loops, too. ``visit`` is called at each visit of a head.
 
-    If it returns False, it is not called again before the loop is left.
+    If it returns False, it is not called again before the loop is left. With a ``recorder`` the numbers that a loop
+    changes are tensors while it runs, where it is known that this helps: ``substituted`` are such loops.
     """
 
     def __init__(
-        self, visit: Callable[[HeadVisit], Any], begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
+        self,
+        visit: Callable[[HeadVisit], Any],
+        begins: Callable[[CodeType, dict[str, Any]], Any] | None = None,
+        recorder: Any = None,
     ) -> None:
         super().__init__(begins)
-        self.visit = visit
+        self.visit, self.recorder = visit, recorder
+        self.substituted: dict[PythonLoop, int] = {}
+        """With when they were entered first, in the order of what is executed, and the operations recorded before."""
+        self.unfit = ""
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function, watched. ``Unfit`` where numbers had to stay numbers; from the next call on, they do."""
+        try:
+            result = super().call(function, *args)
+            if self.substituted:
+                self._check()
+        except Exception as error:
+            if not self.substituted:
+                raise
+            self.give_up(self.unfit or f"as tensors its numbers raise {type(error).__name__}: {error}")
+        leaves, template = flattened(result, none=True) if self.substituted else ([], None)
+        is_plain = template is None or not any(type(x) is LoopNumber for x in leaves)
+        return result if is_plain else template.filled([plain_number(x) for x in leaves])  # type: ignore[union-attr]
+
+    def give_up(self, reason: str) -> None:
+        """Have the call made again, and the numbers of its loops be numbers from now on."""
+        for loop in self.substituted:
+            loop.plain = reason
+        raise Unfit(reason)
+
+    def is_recording(self) -> bool:
+        """Whether operations are recorded, in the precision of Python's numbers."""
+        active: Any = modes.current().recorder
+        is_followed = active is not None and active is self.recorder and not active.stopped
+        return is_followed and dtypes.get_default_dtype() == np.float64
+
+    def refuse(self, reason: str) -> None:
+        """Stop the call, which is made again."""
+        self.unfit = self.unfit or reason
+        raise Unfit(reason)
+
+    def _check(self) -> None:
+        since = min(self.substituted.values())
+        for serial, code, *_ in self.executed.values():
+            if serial > since and (asked := TYPE_READERS.intersection(reads_of(code).variables)):
+                self.refuse(f"{code.co_qualname} calls {min(asked)}, which tells tensors from numbers")
+        if self.unfit:
+            self.refuse(self.unfit)
+        if kept := kept_views(self.recorder.recipe, {*self.recorder.nodes.values()}):
+            self.refuse(kept)
 
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
@@ -337,13 +392,14 @@ class _Plan:
         self.heads = {head: loop for loop in loops for head in loop.heads}
         self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
         self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
-        self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
+        self.begins = {loop.begins: loop for loop in loops if loop.targets}
+        self.points = frozenset((*self.heads, *self.begins)).union(*[loop.exits for loop in loops])
 
 
 @of_code
 def _plan_of(code: CodeType, frame: FrameType) -> _Plan | None:
     """Return what is followed in frames of a code object; None where nothing is."""
-    is_skipped = module_of_frame(frame).partition(".")[0] in SKIPPED
+    is_skipped = is_decided(module_of_frame(frame))
     loops = [] if is_skipped else [loop for loop in loops_of(code).values() if not loop.reason]
     return _Plan(loops) if loops else None
 
@@ -361,13 +417,41 @@ class _Entry:
         self.total: int | None = None
         self.count: Tensor | None = None
         self.reason = ""
-        total = None if loop.extent is None else _extent_of(frame, loop.extent)
-        if isinstance(total, Tensor):
-            self.count = total
-        elif total is not None:
-            self.total = max(total, 0)  # how many iterations there will be
-        elif loop.extent is not None:
-            self.reason = f"the number of iterations of the loop at {loop.location} is not plain"
+        self.index: Any = None
+        """The number of the iteration as a tensor, which what a for loop runs over is picked by."""
+        self.placed = 0  # how many iterations began with what was picked
+        self.substitutes = False  # whether numbers are tensors
+        self.values = None if loop.values is None else values_in(loop.values, frame)
+        if self.values is not None:
+            is_tensor = isinstance(self.values.count, Tensor)
+            self.count, self.total = (self.values.count, None) if is_tensor else (None, self.values.count)
+        elif loop.values is not None:
+            self.reason = f"what the loop at {loop.location} runs over is not plain"
+
+    def substitute(self, watch: HeadWatch, frame: FrameType) -> None:
+        """Let the numbers that the loop changes be tensors in the iteration that begins."""
+        loop, names = self.loop, self.loop.changing
+        if self.number == 0 and names is not None and not loop.plain and not self.reason and watch.is_recording():
+            is_picked = loop.targets is None or (self.values is not None and self.values.are_tensors())
+            self.substitutes = is_picked and not TYPE_READERS.intersection(self.scope.codes[0][1])
+            if self.substitutes:
+                watch.substituted.setdefault(loop, self.since)
+                self.index = None if loop.targets is None else loop_number(0)
+        elif self.index is not None:
+            if self.placed != self.number:
+                watch.refuse("the line of the for statement reads its variables")
+            self.index = loop_number(self.index + 1)
+        for name in names if self.substitutes and names is not None else ():
+            value = frame.f_locals.get(name)
+            if type(value) in (int, float) and fits(value):
+                set_local(frame, name, loop_number(value))
+
+    def place(self, frame: FrameType) -> None:
+        """Let what the loop runs over be picked by the number of the iteration."""
+        if self.index is not None and not self.stopped:
+            self.placed += 1
+            assert self.values is not None
+            fill(frame, self.loop.targets, self.values.at(self.index))
 
 
 class _Activation:
@@ -394,6 +478,10 @@ class _Activation:
                     since, reads = next(self.watch.serials), self.plan.reads[loop.head]
                     self.entries[loop.head] = _Entry(loop, frame, since, reads)
                 self._visit(frame, self.entries[loop.head])
+            elif (loop := self.plan.begins.get(offset)) is not None and loop.head in self.entries:
+                self.entries[loop.head].place(frame)
+        except Unfit:
+            raise
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
 
@@ -404,14 +492,16 @@ class _Activation:
             for serial, *called in tuple(self.watch.executed.values()):
                 if serial > entry.since:
                     entry.scope.add(*called)
+            entry.substitute(self.watch, frame)
             entry.stopped = self.watch.visit(_visit_of(entry, frame)) is False
         entry.number += 1
 
 
 def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
     loop, variables = entry.loop, frame.f_locals
-    if entry.reason:
-        return HeadVisit(entry, LoopState(entry.reason), None)
+    reads_values = loop.targets is not None and not entry.substitutes
+    if entry.reason or reads_values:
+        return HeadVisit(entry, LoopState(entry.reason or _changing_values(entry)), None)
     tested = {c.name: [t.threshold for t in c.comparisons if isinstance(t.threshold, str)] for c in loop.counters}
     counters = [c for c in loop.counters if all(type(variables.get(x)) is int for x in (c.name, *tested[c.name]))]
     bases = outcomes_in(frame, variables)
@@ -422,11 +512,24 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
             limit = variables[test.threshold] if isinstance(test.threshold, str) else test.threshold
             bounds.append(iterations_alike(test, c.step, variables[c.name], limit))
     live = {name: variables[name] for name in loop.live if name in variables}
+    if entry.index is not None:
+        live["the number of the iteration"] = entry.index
     state = state_of(live, bases, loop.location, entry.scope)
     if state.template == entry.template:
         state.template = entry.template
     entry.template = state.template
     return HeadVisit(entry, state, min([bound for bound in bounds if bound is not None], default=None))
+
+
+def _changing_values(entry: _Entry) -> str:
+    """Return that the variables of a for loop change, and why they are no tensors."""
+
+    def names_of(targets: Any) -> list[str]:
+        return [targets] if type(targets) is str else [name for part in targets for name in names_of(part)]
+
+    names, why = names_of(entry.loop.targets), entry.loop.plain or (entry.values.kept if entry.values else "")
+    changes = "changes" if len(names) == 1 else "change"
+    return f"{', '.join(names)} {changes} with each iteration" + (f" ({why})" if why else "")
 
 
 def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:
@@ -446,18 +549,3 @@ def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int)
     if not strict:  # it changes one later
         distance += 1
     return -(-distance // step) if distance > 0 else None
-
-
-def _extent_of(frame: FrameType, extent: Extent) -> Any:
-    if not _is_builtin(frame, "range") or (extent.is_int and not _is_builtin(frame, "int")):
-        return None
-    value = value_in(extent.argument, frame)
-    if isinstance(value, Tensor):
-        return value
-    kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
-    users = module_of(type(value)).partition(".")[0] not in ("builtins", "numpy")
-    return int(value) if isinstance(value, kinds) and not users else None
-
-
-def _is_builtin(frame: FrameType, name: str) -> bool:
-    return name not in frame.f_globals and frame.f_builtins.get(name) is _BUILTINS[name]

@@ -98,6 +98,23 @@ def test_the_loops_of_a_program_fit_on_a_page() -> None:
     assert text == compiled.programs[0].loops(reverse=True)
 
 
+def test_what_is_told_fits_on_a_screen() -> None:
+    """Of many guards, ways, shapes and things that are read the first ones are told, and how many more there are."""
+    branches = "".join(f"    y = y * 1.01 if y[{k % 4}] > {k} - 50 else y + u{k % 40}\n" for k in range(100))
+    names = {f"u{k}": tape.tensor(float(k)) for k in range(40)}
+    exec(f"def f(y):\n{branches}    return y.sum()", names)  # noqa: S102 (written here)
+    compiled = tape.compile(names["f"])
+    for size in range(4, 12):
+        for start in (1.0, 1.0, 1.0, 30.0, 30.0, -60.0, -60.0, -20.0, -20.0, -40.0, -40.0):
+            compiled(np.full(size, start))
+    text = compiled.explain()
+    assert len(text.splitlines()) < 60, text
+    assert "guarded lines more" in text
+    assert "things more" in text
+    assert "and 2 programs more, replayed" in text
+    assert "and 5 signatures before" in text
+
+
 LISTED = """
 import numpy as np
 import tape

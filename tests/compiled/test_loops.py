@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import math
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -218,13 +219,6 @@ def test_what_programs_with_loops_tell(function: Any, tmp_path: Path) -> None:
 
 
 def test_what_stays_python_is_right_and_says_why() -> None:
-    def counts(a: Any) -> Any:
-        x, k = a * 1.0, 0
-        while x > 1.0:
-            x = x * 0.5
-            k += 1
-        return x * k
-
     def grows(a: Any) -> Any:
         x, seen = a * 1.0, []
         while x > 1.0:
@@ -234,13 +228,15 @@ def test_what_stays_python_is_right_and_says_why() -> None:
 
     def second(a: Any) -> Any:
         """The first loop stays Python, the other does not."""
-        return counts(a) + newton(a)
+        return grows(a) + newton(a)
 
-    for function in (counts, grows, second):
+    for function in (grows, second):
         compiled = tape.compile(function)
         for a in (3.0, 5.0, 9.0, 17.0, 33.0, 3.5, 6.0, 11.0, 20.0, 40.0) * 3:
             assert compiled(a) == function(tape.tensor(a)).item()
-        assert "unrolled: the loop at" in compiled.explain()
+        assert re.search(
+            r"unrolled: the loop at .* in .*grows: seen.* changes? with each iteration", compiled.explain()
+        )
         assert any(p.has_loops for p in compiled.programs) is (function is second)
 
 

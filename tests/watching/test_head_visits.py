@@ -18,7 +18,7 @@ import pytest
 import tape
 from kernels.foundation.tables import Lock
 from kernels.language import jit
-from tape.watching.frame_events import REPORTS_INSTRUCTIONS
+from tape.watching.frame_events import REPORTS_INSTRUCTIONS, monitoring
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tests.support.loop_visits import equal_states, is_unwatched, loops, only, visits_of
 
@@ -393,3 +393,33 @@ def test_a_collection_whose_end_is_not_told_spoils_the_watch() -> None:
     assert "interrupted" in watch.reason
     assert len(visits) == 1
     assert equal_states(visits_of(halved, X))
+
+
+@pytest.mark.skipif(monitoring is None, reason="Python 3.11 traces")
+def test_tools_that_take_numbers_of_monitoring_leave_one_or_loops_stay_python() -> None:
+    def halves(x: Any) -> Any:
+        while x > 1:
+            x = x * 0.5
+        return x
+
+    def explained() -> str:
+        compiled = tape.compile(halves)
+        assert [compiled(x) for x in (9.0, 3.0, 40.0, 7.0)] == [0.5625, 0.75, 0.625, 0.875]
+        return compiled.explain()
+
+    explained()
+    own = next(number for number in range(6) if monitoring.get_tool(number) == "tape")
+    others = [number for number in range(6) if monitoring.get_tool(number) is None]
+    try:
+        monitoring.free_tool_id(own)
+        for number in (own, *others):
+            monitoring.use_tool_id(number, "another")
+        assert "all numbers of sys.monitoring are taken" in explained()
+        monitoring.free_tool_id(others[-1])
+        assert "unrolled" not in explained()
+        assert monitoring.get_tool(others[-1]) == "tape"
+        assert monitoring.get_events(own) == 0
+    finally:
+        for number in (own, *others):
+            if monitoring.get_tool(number) == "another":
+                monitoring.free_tool_id(number)
