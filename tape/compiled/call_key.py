@@ -216,16 +216,16 @@ PLAIN_ARGUMENTS = (bool, int, str, type(None))
 
 def simple_inputs(args: Sequence[Any]) -> tuple[list[Any], list[Tensor]] | None:
     """Return arguments as the function gets them, and its values; None where one has parts, or comes twice."""
-    given, values = list[Any](), list[Tensor]()
+    inputs, values = list[Any](), list[Tensor]()
     for i, x in enumerate(args):
         if type(x) in PLAIN_ARGUMENTS:
-            given.append(x)
+            inputs.append(x)
         elif _kind(x) is None or (not isinstance(x, float) and any(x is y for y in args[:i])):
             return None
         else:
-            given.append(shared_input(x))
-            values.append(given[-1])
-    return given, values
+            inputs.append(shared_input(x))
+            values.append(inputs[-1])
+    return inputs, values
 
 
 class CallShape:

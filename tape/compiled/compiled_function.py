@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.tables import Lock
 from kernels.machine_code.call_structs import FLAT, SINGLE
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
-from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once, reason_of
-from kernels.programs.program import ProgramError, Recipe
-from kernels.programs.several_ways import unrolled
+from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once
+from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import (
     CallArguments,
@@ -38,7 +34,16 @@ from tape.compiled.call_key import (
     simple_inputs,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
-from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
+from tape.compiled.native_calls import (
+    MOST_PLANS,
+    MOST_TIMES,
+    NativePlan,
+    NativeUse,
+    named,
+    plan_of,
+    told_of_leaf,
+    told_of_state,
+)
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
@@ -168,8 +173,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
         if simple is None:
             return self._untried(args, kwargs)
-        given, values = simple
-        return self._result(values, tuple(given), {}, tensors=any(isinstance(x, Tensor) for x in args))
+        inputs, values = simple
+        return self._result(values, tuple(inputs), {}, tensors=any(isinstance(x, Tensor) for x in args))
 
     def _untried(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._taken(args, kwargs)
@@ -549,10 +554,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             lines.append(f"  what is new waits: {self._overhead}")
         for key, states in self._keys.items():
             fixed = states[0].signature.static
-            leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
+            leaves = [repr(fixed[i]) if i in fixed else told_of_leaf(kind) for i, kind in enumerate(key[2])]
             lines.append(f"  signature ({', '.join(leaves)})")
             for state in states:
-                lines += _state(state, reverse=self._runs_back)
+                lines += told_of_state(state, reverse=self._runs_back)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -583,136 +588,3 @@ class _Methods(dict[CompiledFunction, Any]):
         return type(other) is _Methods
 
     __hash__ = None
-
-
-# What a compiled function tells of itself.
-
-Places = Callable[[Iterable[int]], str]
-_MOST = 8  # loops, and nests, that are told of
-
-
-def _state(state: Any, *, reverse: bool) -> list[str]:
-    lines = []
-    if state.dynamic:
-        lines.append(f"    dynamic: {state.dynamic}")
-    if state.watches:
-        lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
-    for program in state.programs:
-        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
-        missed = Counter[str]()
-        for line, times in zip(program.lines, program.misses, strict=True):
-            missed[line] += times
-        for line, count in Counter(program.lines).items():
-            many = f", {count:,} of them" if count > 1 else ""
-            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
-        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
-    if state.various:
-        lines.append(f"    {state.various}")
-    if state.unrolled:
-        lines.append(f"    unrolled: {state.unrolled}")
-    if state.pending:
-        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
-    return lines
-
-
-def _leaf_of(kind: Any) -> str:
-    if kind == "float":
-        return "float"
-    if kind[0] == "again":
-        return f"value {kind[1]} again"
-    if kind[0] == "scalar":
-        return f"{kind[1].name}[]"
-    shape = ", ".join(map(str, kind[1]))
-    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
-    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
-
-
-def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    recipe, machine = program._recipe, program._first.get(reverse)
-    pulling = vars(program).get("pulling")
-    if pulling is not None and pulling.kept is not None:
-        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
-    if isinstance(machine, CompiledMachine):
-        account, places = machine.code.account, _places_in(recipe)
-        if account is not None:
-            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
-            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
-            yield from [f"  {line}" for line in itertools.chain(*more)]
-    elif reverse in program._interpreted:
-        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
-    elif program._mode == "eager":
-        yield 'interpreter: the mode is "eager"'
-    elif program.writes:
-        yield "interpreter: it writes to arguments"
-    elif reverse in program._due:
-        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
-        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
-    else:
-        yield "interpreter, at first"
-
-
-def _places_in(recipe: Recipe) -> Places:
-    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
-    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
-
-    def at(steps: Iterable[int]) -> str:
-        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
-        if lines is None or not known:
-            return ""
-        if len(known) == 1:
-            return f" at {lines.text(known[0], short=True)}"
-        table = sorted({lines.table[number][:2] for number in known})
-        files = [
-            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
-            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
-        ]
-        return f" at {'; '.join(files)}"
-
-    return at
-
-
-def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
-    for loop in account.loops[:_MOST]:
-        inner = "  " * loop.depth
-        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
-        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
-    if len(account.loops) > _MOST:
-        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
-    if account.straight:
-        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
-    for entry in unrolled(recipe, account.straight)[:_MOST]:
-        assert recipe.lines is not None
-        where = recipe.lines.text(entry.line, short=True)
-        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
-        yield f"    no loop: {entry.reason}"
-
-
-def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
-    shown: list[tuple[str, ...]] = []
-    for nest in nests:
-        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
-        if nest.apart is None:
-            shown.append((over,))
-            continue
-        first, second = places([nest.apart[0]]), places([nest.apart[1]])
-        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
-        shown.append((over, apart, f"  is needed{second}"))
-    for entry in [*dict.fromkeys(shown)][:_MOST]:
-        count = shown.count(entry)
-        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
-        yield from entry[1:]
-    if len(set(shown)) > _MOST:
-        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
-
-
-def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
-    alike: dict[tuple[str, str], list[CallAccount]] = {}
-    for call in calls:
-        alike.setdefault((call.name, call.by), []).append(call)
-    for (name, by), group in alike.items():
-        times = sum(call.times for call in group)
-        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
