@@ -111,7 +111,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
-        missed = bool(self._direct) and self._settle()
+        missed = self._direct and self._settle()
         fast = self._fast  # other threads may set it
         if fast is not None and not missed:
             program, state, shape = fast
@@ -124,7 +124,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
                     self._prepare(replayed[0], state, shape)
                     return replayed[1][0]
                 missed = replayed is False
-        return self._called(args, kwargs, missed=missed)
+        return self._called(args, kwargs, missed=bool(missed))
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
         if self._dynamic or self._passing > 0:
