@@ -1,18 +1,26 @@
-"""The key of a call: structure, dtypes, shapes, values that a recording depends on; results; what compiling costs."""
+"""Calls of compiled functions: their key, their results, what compiling costs, what is told of it."""
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.compiler.compiled_code import Account, CallAccount, NestAccount
 from kernels.foundation.specs import fills
 from kernels.foundation.tables import exact
 from kernels.kinds.reference_tape import expose, root_of
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import reason_of
 from kernels.native.memory import where
+from kernels.programs.program import Recipe
+from kernels.programs.several_ways import unrolled
 from tape.programs.program import outcome
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -309,6 +317,20 @@ def _memory(x: Tensor) -> tuple[str, int]:
     return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
 
 
+def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments as arrays and floats."""
+    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
+    return tuple([float(x) if type(x) is np.ndarray and x.ndim == 0 and x.dtype == np.float64 else x for x in values])
+
+
+def meet(x: Any, y: Any) -> bool:
+    """Whether two values are one object, or may share memory."""
+    if x is y:
+        return True
+    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
+
+
 def kept(x: Any) -> Any:
     """Return a result that is no tensor as it is kept, or given out: an array copied."""
     return x.copy() if isinstance(x, np.ndarray) else x
@@ -468,3 +490,138 @@ class DynamicTime:
     def count(self, times: int = 1) -> None:
         """Count calls."""
         self.overhead.calls += times * self.seconds
+
+
+# What a compiled function tells of itself.
+
+Places = Callable[[Iterable[int]], str]
+_MOST = 8  # loops, and nests, that are told of
+
+
+def told_of_state(state: Any, *, reverse: bool) -> list[str]:
+    """Return what there is to tell of a specialization."""
+    lines = []
+    if state.dynamic:
+        lines.append(f"    dynamic: {state.dynamic}")
+    if state.watches:
+        lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
+    for program in state.programs:
+        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
+        missed = Counter[str]()
+        for line, times in zip(program.lines, program.misses, strict=True):
+            missed[line] += times
+        for line, count in Counter(program.lines).items():
+            many = f", {count:,} of them" if count > 1 else ""
+            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
+        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
+    if state.various:
+        lines.append(f"    {state.various}")
+    if state.unrolled:
+        lines.append(f"    unrolled: {state.unrolled}")
+    if state.pending:
+        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
+    return lines
+
+
+def told_of_leaf(kind: Any) -> str:
+    """Return what a key knows of a value."""
+    if kind == "float":
+        return "float"
+    if kind[0] == "again":
+        return f"value {kind[1]} again"
+    if kind[0] == "scalar":
+        return f"{kind[1].name}[]"
+    shape = ", ".join(map(str, kind[1]))
+    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
+    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
+
+
+def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
+    recipe, machine = program._recipe, program._first.get(reverse)
+    pulling = vars(program).get("pulling")
+    if pulling is not None and pulling.kept is not None:
+        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    if isinstance(machine, CompiledMachine):
+        account, places = machine.code.account, _places_in(recipe)
+        if account is not None:
+            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
+            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
+            yield from [f"  {line}" for line in itertools.chain(*more)]
+    elif reverse in program._interpreted:
+        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
+    elif program._mode == "eager":
+        yield 'interpreter: the mode is "eager"'
+    elif program.writes:
+        yield "interpreter: it writes to arguments"
+    elif reverse in program._due:
+        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
+        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
+    else:
+        yield "interpreter, at first"
+
+
+def _places_in(recipe: Recipe) -> Places:
+    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
+    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+
+    def at(steps: Iterable[int]) -> str:
+        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+        if lines is None or not known:
+            return ""
+        if len(known) == 1:
+            return f" at {lines.text(known[0], short=True)}"
+        table = sorted({lines.table[number][:2] for number in known})
+        files = [
+            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
+            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
+        ]
+        return f" at {'; '.join(files)}"
+
+    return at
+
+
+def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
+    for loop in account.loops[:_MOST]:
+        inner = "  " * loop.depth
+        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
+        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
+    if len(account.loops) > _MOST:
+        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
+    if account.straight:
+        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
+    for entry in unrolled(recipe, account.straight)[:_MOST]:
+        assert recipe.lines is not None
+        where = recipe.lines.text(entry.line, short=True)
+        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
+        yield f"    no loop: {entry.reason}"
+
+
+def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
+    shown: list[tuple[str, ...]] = []
+    for nest in nests:
+        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
+        if nest.apart is None:
+            shown.append((over,))
+            continue
+        first, second = places([nest.apart[0]]), places([nest.apart[1]])
+        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
+        shown.append((over, apart, f"  is needed{second}"))
+    for entry in [*dict.fromkeys(shown)][:_MOST]:
+        count = shown.count(entry)
+        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
+        yield from entry[1:]
+    if len(set(shown)) > _MOST:
+        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
+
+
+def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
+    alike: dict[tuple[str, str], list[CallAccount]] = {}
+    for call in calls:
+        alike.setdefault((call.name, call.by), []).append(call)
+    for (name, by), group in alike.items():
+        times = sum(call.times for call in group)
+        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -32,18 +32,11 @@ from tape.compiled.call_key import (
     same_results,
     shared_input,
     simple_inputs,
-)
-from tape.compiled.compiled_program import CompiledProgram, Specialization
-from tape.compiled.native_calls import (
-    MOST_PLANS,
-    MOST_TIMES,
-    NativePlan,
-    NativeUse,
-    named,
-    plan_of,
     told_of_leaf,
     told_of_state,
 )
+from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile

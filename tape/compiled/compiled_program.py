@@ -29,9 +29,11 @@ from tape.compiled.call_key import (
     DynamicTime,
     Overhead,
     kept,
+    meet,
     one_rounding_apart,
     same_results,
     sizes,
+    values_of,
     within_runs,
 )
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
@@ -382,12 +384,6 @@ class CompiledProgram(Program):
         )
 
 
-def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments as arrays and floats."""
-    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
-    return tuple([float(x) if type(x) is np.ndarray and x.ndim == 0 and x.dtype == np.float64 else x for x in values])
-
-
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
     """Return the program of two recordings that did the same; both are still held."""
     if second.rolled is not None:
@@ -587,7 +583,7 @@ class Specialization:
 
     def shares(self, values: Sequence[Any]) -> bool:
         """Whether arguments are, or share memory with, what the function reads from outside."""
-        return any(_meet(x, y) for x in values for y in self.outside.values())
+        return any(meet(x, y) for x in values for y in self.outside.values())
 
     def meets(self, call: CallArguments) -> bool:
         """Whether an argument is what the function reads from outside, or is written and shares memory with that."""
@@ -658,10 +654,3 @@ class Specialization:
     def recordings(self) -> list[Recording]:
         """The calls that were recorded, as far as later ones are compared with them."""
         return [*self.pending.values(), *[p.recording for p in self.programs]]
-
-
-def _meet(x: Any, y: Any) -> bool:
-    if x is y:
-        return True
-    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
-    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)

@@ -1,4 +1,4 @@
-"""Native calls of compiled functions, exported code, `tape.load`, what functions tell of themselves."""
+"""Native calls of compiled functions, exported code, `tape.load`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import io
 import itertools
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.kinds.routine import Guard, LoopMark
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.machine_code.tiers import reason_of
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
-from kernels.programs.several_ways import unrolled
 from kernels.rules.scalar_loops import node_of
 from tape.compiled.call_key import CallShape, positional_names
 from tape.compiled.compiled_program import CompiledProgram, Specialization
@@ -442,138 +439,3 @@ def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
             head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
         names.append("_".join([head, *re.findall(r"\w+", rest)]))
     return names
-
-
-# What a compiled function tells of itself.
-
-Places = Callable[[Iterable[int]], str]
-_MOST = 8  # loops, and nests, that are told of
-
-
-def told_of_state(state: Any, *, reverse: bool) -> list[str]:
-    """Return what there is to tell of a specialization."""
-    lines = []
-    if state.dynamic:
-        lines.append(f"    dynamic: {state.dynamic}")
-    if state.watches:
-        lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
-    for program in state.programs:
-        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
-        missed = Counter[str]()
-        for line, times in zip(program.lines, program.misses, strict=True):
-            missed[line] += times
-        for line, count in Counter(program.lines).items():
-            many = f", {count:,} of them" if count > 1 else ""
-            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
-        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
-    if state.various:
-        lines.append(f"    {state.various}")
-    if state.unrolled:
-        lines.append(f"    unrolled: {state.unrolled}")
-    if state.pending:
-        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
-    return lines
-
-
-def told_of_leaf(kind: Any) -> str:
-    """Return what a key knows of a value."""
-    if kind == "float":
-        return "float"
-    if kind[0] == "again":
-        return f"value {kind[1]} again"
-    if kind[0] == "scalar":
-        return f"{kind[1].name}[]"
-    shape = ", ".join(map(str, kind[1]))
-    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
-    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
-
-
-def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    recipe, machine = program._recipe, program._first.get(reverse)
-    pulling = vars(program).get("pulling")
-    if pulling is not None and pulling.kept is not None:
-        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
-    if isinstance(machine, CompiledMachine):
-        account, places = machine.code.account, _places_in(recipe)
-        if account is not None:
-            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
-            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
-            yield from [f"  {line}" for line in itertools.chain(*more)]
-    elif reverse in program._interpreted:
-        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
-    elif program._mode == "eager":
-        yield 'interpreter: the mode is "eager"'
-    elif program.writes:
-        yield "interpreter: it writes to arguments"
-    elif reverse in program._due:
-        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
-        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
-    else:
-        yield "interpreter, at first"
-
-
-def _places_in(recipe: Recipe) -> Places:
-    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
-    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
-
-    def at(steps: Iterable[int]) -> str:
-        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
-        if lines is None or not known:
-            return ""
-        if len(known) == 1:
-            return f" at {lines.text(known[0], short=True)}"
-        table = sorted({lines.table[number][:2] for number in known})
-        files = [
-            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
-            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
-        ]
-        return f" at {'; '.join(files)}"
-
-    return at
-
-
-def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
-    for loop in account.loops[:_MOST]:
-        inner = "  " * loop.depth
-        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
-        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
-    if len(account.loops) > _MOST:
-        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
-    if account.straight:
-        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
-    for entry in unrolled(recipe, account.straight)[:_MOST]:
-        assert recipe.lines is not None
-        where = recipe.lines.text(entry.line, short=True)
-        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
-        yield f"    no loop: {entry.reason}"
-
-
-def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
-    shown: list[tuple[str, ...]] = []
-    for nest in nests:
-        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
-        if nest.apart is None:
-            shown.append((over,))
-            continue
-        first, second = places([nest.apart[0]]), places([nest.apart[1]])
-        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
-        shown.append((over, apart, f"  is needed{second}"))
-    for entry in [*dict.fromkeys(shown)][:_MOST]:
-        count = shown.count(entry)
-        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
-        yield from entry[1:]
-    if len(set(shown)) > _MOST:
-        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
-
-
-def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
-    alike: dict[tuple[str, str], list[CallAccount]] = {}
-    for call in calls:
-        alike.setdefault((call.name, call.by), []).append(call)
-    for (name, by), group in alike.items():
-        times = sum(call.times for call in group)
-        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
