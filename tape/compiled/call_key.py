@@ -1,18 +1,26 @@
-"""The key of a call: structure, dtypes, shapes, values that a recording depends on; results; what compiling costs."""
+"""Calls of compiled functions: their key, their results, what compiling costs, what is told of it."""
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.compiler.compiled_code import Account, CallAccount, NestAccount
 from kernels.foundation.specs import fills
 from kernels.foundation.tables import exact
 from kernels.kinds.reference_tape import expose, root_of
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import reason_of
 from kernels.native.memory import where
+from kernels.programs.program import Recipe
+from kernels.programs.several_ways import unrolled
 from tape.programs.program import outcome
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -216,16 +224,16 @@ PLAIN_ARGUMENTS = (bool, int, str, type(None))
 
 def simple_inputs(args: Sequence[Any]) -> tuple[list[Any], list[Tensor]] | None:
     """Return arguments as the function gets them, and its values; None where one has parts, or comes twice."""
-    given, values = list[Any](), list[Tensor]()
+    inputs, values = list[Any](), list[Tensor]()
     for i, x in enumerate(args):
         if type(x) in PLAIN_ARGUMENTS:
-            given.append(x)
+            inputs.append(x)
         elif _kind(x) is None or (not isinstance(x, float) and any(x is y for y in args[:i])):
             return None
         else:
-            given.append(shared_input(x))
-            values.append(given[-1])
-    return given, values
+            inputs.append(shared_input(x))
+            values.append(inputs[-1])
+    return inputs, values
 
 
 class CallShape:
@@ -307,6 +315,20 @@ def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
 
 def _memory(x: Tensor) -> tuple[str, int]:
     return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
+
+
+def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments as arrays and floats."""
+    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
+    return tuple([float(x) if type(x) is np.ndarray and x.ndim == 0 and x.dtype == np.float64 else x for x in values])
+
+
+def meet(x: Any, y: Any) -> bool:
+    """Whether two values are one object, or may share memory."""
+    if x is y:
+        return True
+    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
 
 
 def kept(x: Any) -> Any:
@@ -468,3 +490,152 @@ class DynamicTime:
     def count(self, times: int = 1) -> None:
         """Count calls."""
         self.overhead.calls += times * self.seconds
+
+
+# What a compiled function tells of itself.
+
+Places = Callable[[Iterable[int]], str]
+_MOST = 8  # loops, nests, and guarded lines, that are told of
+_MOST_NAMES, FEW, FEW_SIGNATURES = 16, 2, 3
+
+
+def some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
+    """Return so many entries, and how many more things there are."""
+    shown = [*entries]
+    return [*shown[:most], *[f"and {counted(len(shown) - most, thing)} more"] * (len(shown) > most)]
+
+
+def told_of_state(state: Any, programs: int, *, reverse: bool) -> list[str]:
+    """Return what is told of a state: so many programs, of the first one more than of others."""
+    lines = []
+    if state.dynamic:
+        lines.append(f"    dynamic: {state.dynamic}")
+    if state.watches:
+        names = ", ".join(some([watch.name for watch in state.watches], "thing", _MOST_NAMES))
+        lines.append(f"    as long as these stay as they were: {names}")
+    for most, program in zip([_MOST, *[FEW] * (programs - 1)], state.programs, strict=False):
+        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
+        missed = Counter[str]()
+        for line, times in zip(program.lines, program.misses, strict=True):
+            missed[line] += times
+        counts = sorted(Counter(program.lines).items(), key=lambda entry: -missed[entry[0]])
+        many = [f", {count:,} of them" if count > 1 else "" for _, count in counts]
+        guards = [
+            f"guard at {line}{of}: missed {missed[line]} times" for (line, _), of in zip(counts, many, strict=True)
+        ]
+        lines += [f"      {line}" for line in (*some(guards, "guarded line", most), *_tier(program, reverse=reverse))]
+    if further := state.programs[programs:]:
+        hits = sum(program.hits for program in further)
+        lines.append(f"    and {counted(len(further), 'program')} more, replayed {hits:,} times")
+    if state.met:
+        lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
+    if state.various:
+        lines.append(f"    {state.various}")
+    if state.unrolled:
+        lines.append(f"    unrolled: {state.unrolled}")
+    if state.pending:
+        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
+    return lines
+
+
+def told_of_leaf(kind: Any) -> str:
+    """Return what is told of a value, by its part of a key."""
+    if kind == "float":
+        return "float"
+    if kind[0] == "again":
+        return f"value {kind[1]} again"
+    if kind[0] == "scalar":
+        return f"{kind[1].name}[]"
+    shape = ", ".join(map(str, kind[1]))
+    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
+    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
+
+
+def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
+    pulling = vars(program).get("pulling")
+    if pulling is not None and pulling.kept is not None:
+        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    program, reverse = program.run_by(reverse=reverse)
+    recipe, machine = program._recipe, program._first.get(reverse)
+    if isinstance(machine, CompiledMachine):
+        account, places = machine.code.account, _places_in(recipe)
+        if account is not None:
+            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
+            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
+            yield from [f"  {line}" for line in itertools.chain(*more)]
+    elif reverse in program._interpreted:
+        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
+    elif program._mode == "eager":
+        yield 'interpreter: the mode is "eager"'
+    elif program._recipe.written:
+        yield "interpreter: it writes to arguments"
+    elif reverse in program._due:
+        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
+        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
+    else:
+        yield "interpreter, at first"
+
+
+def _places_in(recipe: Recipe) -> Places:
+    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
+    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+
+    def at(steps: Iterable[int]) -> str:
+        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+        if lines is None or not known:
+            return ""
+        if len(known) == 1:
+            return f" at {lines.text(known[0], short=True)}"
+        table = sorted({lines.table[number][:2] for number in known})
+        files = [
+            f"{Path(path).name}:{', '.join(some([str(line) for _, line in group], 'line'))}"
+            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
+        ]
+        return f" at {'; '.join(files)}"
+
+    return at
+
+
+def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
+    shown = []
+    for loop in account.loops:
+        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
+        shown.append(f"{'  ' * loop.depth}loop, {times} {counted(len(loop.steps), 'operation')}{places(loop.steps)}")
+    yield from some(shown, "loop")
+    if account.straight:
+        yield f"in no loop: {counted(len(account.straight), 'operation')}"
+    for entry in unrolled(recipe, account.straight)[:_MOST]:
+        assert recipe.lines is not None
+        where = recipe.lines.text(entry.line, short=True)
+        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
+        yield f"    no loop: {entry.reason}"
+
+
+def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
+    shown: list[str] = []
+    for nest in nests:
+        text = f"nest of {counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
+        if nest.apart is not None:
+            first, second = places([nest.apart[0]]), places([nest.apart[1]])
+            text += f"\n  not part of the nest before: all, or other elements, of what is computed{first}"
+            text += f"\n  is needed{second}"
+        shown.append(text)
+    counts = Counter(shown).items()
+    entries = some([text if count == 1 else f"{count:,} times {text}" for text, count in counts], "nest")
+    yield from itertools.chain.from_iterable(map(str.splitlines, entries))
+
+
+def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
+    alike: dict[tuple[str, str], list[CallAccount]] = {}
+    for call in calls:
+        alike.setdefault((call.name, call.by), []).append(call)
+    shown = []
+    for (name, by), group in alike.items():
+        times = sum(call.times for call in group)
+        shown.append(f"{counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}")
+    yield from some(shown, "called operation")
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a number of things as text."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

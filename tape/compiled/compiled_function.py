@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.tables import Lock
 from kernels.machine_code.call_structs import FLAT, SINGLE
-from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
-from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once, reason_of
-from kernels.programs.program import ProgramError, Recipe
-from kernels.programs.several_ways import unrolled
+from kernels.machine_code.compiled_machine import MemoryUse, ReturnForm
+from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once
+from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import (
+    FEW,
+    FEW_SIGNATURES,
     CallArguments,
     CallShape,
     DynamicTime,
     Overhead,
     as_given,
     call_of,
+    counted,
     either_way,
     input_of,
     is_separated,
@@ -36,6 +35,9 @@ from tape.compiled.call_key import (
     same_results,
     shared_input,
     simple_inputs,
+    some,
+    told_of_leaf,
+    told_of_state,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_calls import (
@@ -116,7 +118,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
-        missed = bool(self._direct) and self._settle()
+        missed = self._direct and self._settle()
         fast = self._fast  # other threads may set it
         if fast is not None and not missed:
             program, state, shape = fast
@@ -129,7 +131,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
                     self._prepare(replayed[0], state, shape, values)
                     return replayed[1][0]
                 missed = replayed is False
-        return self._called(args, kwargs, missed=missed)
+        return self._called(args, kwargs, missed=bool(missed))
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
         if self._dynamic or self._passing > 0:
@@ -178,8 +180,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
         if simple is None:
             return self._untried(args, kwargs)
-        given, values = simple
-        return self._result(values, tuple(given), {}, tensors=any(isinstance(x, Tensor) for x in args))
+        inputs, values = simple
+        return self._result(values, tuple(inputs), {}, tensors=any(isinstance(x, Tensor) for x in args))
 
     def _untried(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._taken(args, kwargs)
@@ -574,15 +576,15 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             lines.append(f"  dynamic: {self._dynamic}")
         elif not self._overhead.allows_recordings():
             lines.append(f"  what is new waits: {self._overhead}")
-        shown = [*self._keys.items()][-_FEW_SIGNATURES:]
+        shown = [*self._keys.items()][-FEW_SIGNATURES:]
         for key, states in shown:
             fixed = states[0].signature.static
-            leaves = [repr(fixed[i]) if i in fixed else _leaf_of(kind) for i, kind in enumerate(key[2])]
-            lines.append(f"  signature ({', '.join(_some(leaves, 'value'))})")
+            leaves = [repr(fixed[i]) if i in fixed else told_of_leaf(kind) for i, kind in enumerate(key[2])]
+            lines.append(f"  signature ({', '.join(some(leaves, 'value'))})")
             for state in states:
-                lines += _state(state, 1 + _FEW * (key == shown[-1][0]), reverse=self._runs_back)
-        if len(self._keys) > _FEW_SIGNATURES:
-            lines.append(f"  and {_counted(len(self._keys) - _FEW_SIGNATURES, 'signature')} before")
+                lines += told_of_state(state, 1 + FEW * (key == shown[-1][0]), reverse=self._runs_back)
+        if len(self._keys) > FEW_SIGNATURES:
+            lines.append(f"  and {counted(len(self._keys) - FEW_SIGNATURES, 'signature')} before")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -613,150 +615,3 @@ class _Methods(dict[CompiledFunction, Any]):
         return type(other) is _Methods
 
     __hash__ = None
-
-
-# What a compiled function tells of itself.
-
-Places = Callable[[Iterable[int]], str]
-_MOST = 8  # loops, nests, and guarded lines, that are told of
-_MOST_NAMES, _FEW, _FEW_SIGNATURES = 16, 2, 3
-
-
-def _some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
-    """Return so many entries, and how many more things there are."""
-    shown = [*entries]
-    return [*shown[:most], *[f"and {_counted(len(shown) - most, thing)} more"] * (len(shown) > most)]
-
-
-def _state(state: Any, programs: int, *, reverse: bool) -> list[str]:
-    """Return what is told of a state: so many programs, of the first one more than of others."""
-    lines = []
-    if state.dynamic:
-        lines.append(f"    dynamic: {state.dynamic}")
-    if state.watches:
-        names = ", ".join(_some([watch.name for watch in state.watches], "thing", _MOST_NAMES))
-        lines.append(f"    as long as these stay as they were: {names}")
-    for most, program in zip([_MOST, *[_FEW] * (programs - 1)], state.programs, strict=False):
-        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
-        missed = Counter[str]()
-        for line, times in zip(program.lines, program.misses, strict=True):
-            missed[line] += times
-        counts = sorted(Counter(program.lines).items(), key=lambda entry: -missed[entry[0]])
-        many = [f", {count:,} of them" if count > 1 else "" for _, count in counts]
-        guards = [
-            f"guard at {line}{of}: missed {missed[line]} times" for (line, _), of in zip(counts, many, strict=True)
-        ]
-        lines += [f"      {line}" for line in (*_some(guards, "guarded line", most), *_tier(program, reverse=reverse))]
-    if further := state.programs[programs:]:
-        hits = sum(program.hits for program in further)
-        lines.append(f"    and {_counted(len(further), 'program')} more, replayed {hits:,} times")
-    if state.met:
-        lines.append(f"    {state.met} dynamic: an argument is read from outside, too, or shares memory with that")
-    if state.various:
-        lines.append(f"    {state.various}")
-    if state.unrolled:
-        lines.append(f"    unrolled: {state.unrolled}")
-    if state.pending:
-        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
-    return lines
-
-
-def _leaf_of(kind: Any) -> str:
-    if kind == "float":
-        return "float"
-    if kind[0] == "again":
-        return f"value {kind[1]} again"
-    if kind[0] == "scalar":
-        return f"{kind[1].name}[]"
-    shape = ", ".join(map(str, kind[1]))
-    grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
-    return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
-
-
-def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    pulling = vars(program).get("pulling")
-    if pulling is not None and pulling.kept is not None:
-        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
-    program, reverse = program.run_by(reverse=reverse)
-    recipe, machine = program._recipe, program._first.get(reverse)
-    if isinstance(machine, CompiledMachine):
-        account, places = machine.code.account, _places_in(recipe)
-        if account is not None:
-            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
-            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
-            yield from [f"  {line}" for line in itertools.chain(*more)]
-    elif reverse in program._interpreted:
-        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
-    elif program._mode == "eager":
-        yield 'interpreter: the mode is "eager"'
-    elif program._recipe.written:
-        yield "interpreter: it writes to arguments"
-    elif reverse in program._due:
-        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
-        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
-    else:
-        yield "interpreter, at first"
-
-
-def _places_in(recipe: Recipe) -> Places:
-    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
-    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
-
-    def at(steps: Iterable[int]) -> str:
-        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
-        if lines is None or not known:
-            return ""
-        if len(known) == 1:
-            return f" at {lines.text(known[0], short=True)}"
-        table = sorted({lines.table[number][:2] for number in known})
-        files = [
-            f"{Path(path).name}:{', '.join(_some([str(line) for _, line in group], 'line'))}"
-            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
-        ]
-        return f" at {'; '.join(files)}"
-
-    return at
-
-
-def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
-    shown = []
-    for loop in account.loops:
-        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
-        shown.append(f"{'  ' * loop.depth}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}")
-    yield from _some(shown, "loop")
-    if account.straight:
-        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
-    for entry in unrolled(recipe, account.straight)[:_MOST]:
-        assert recipe.lines is not None
-        where = recipe.lines.text(entry.line, short=True)
-        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
-        yield f"    no loop: {entry.reason}"
-
-
-def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
-    shown: list[str] = []
-    for nest in nests:
-        text = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
-        if nest.apart is not None:
-            first, second = places([nest.apart[0]]), places([nest.apart[1]])
-            text += f"\n  not part of the nest before: all, or other elements, of what is computed{first}"
-            text += f"\n  is needed{second}"
-        shown.append(text)
-    counts = Counter(shown).items()
-    entries = _some([text if count == 1 else f"{count:,} times {text}" for text, count in counts], "nest")
-    yield from itertools.chain.from_iterable(map(str.splitlines, entries))
-
-
-def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
-    alike: dict[tuple[str, str], list[CallAccount]] = {}
-    for call in calls:
-        alike.setdefault((call.name, call.by), []).append(call)
-    shown = []
-    for (name, by), group in alike.items():
-        times = sum(call.times for call in group)
-        shown.append(f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}")
-    yield from _some(shown, "called operation")
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

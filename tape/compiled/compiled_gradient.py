@@ -13,9 +13,17 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled.call_key import PLAIN_ARGUMENTS, CallArguments, call_of, input_of, is_separated, shared_input
+from tape.compiled.call_key import (
+    PLAIN_ARGUMENTS,
+    CallArguments,
+    call_of,
+    input_of,
+    is_separated,
+    shared_input,
+    values_of,
+)
 from tape.compiled.compiled_function import CompiledFunction, named_as
-from tape.compiled.compiled_program import CompiledProgram, Specialization, values_of
+from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
 from tape.engine.backward import grad

@@ -31,9 +31,11 @@ from tape.compiled.call_key import (
     DynamicTime,
     Overhead,
     kept,
+    meet,
     one_rounding_apart,
     same_results,
     sizes,
+    values_of,
     within_runs,
 )
 from tape.compiled.native_checks import native_look
@@ -269,7 +271,7 @@ class CompiledProgram(Program):
         """Whether it is plain, and there is nothing to look at before a replay."""
         return self.is_plain and not self._readers
 
-    def count(self, times: int = 1) -> None:
+    def count(self, times: int) -> None:
         """Count replays."""
         self.hits += times
         self.time.count(times)
@@ -410,12 +412,6 @@ class CompiledProgram(Program):
 
 def _layout(array: Array) -> tuple[Any, ...]:
     return where(array), array.shape, array.strides, array.dtype
-
-
-def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments as arrays and floats."""
-    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
-    return tuple([float(x) if type(x) is np.ndarray and x.ndim == 0 and x.dtype == np.float64 else x for x in values])
 
 
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
@@ -621,14 +617,15 @@ class Specialization:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
 
     def _count(self, program: CompiledProgram) -> None:
-        program.count()
+        program.hits += 1  # as `count` does: most replays from Python pass here
+        self.time.overhead.calls += self.time.seconds
         plan = self.plans.get(program)
         if plan is not None:
             plan.limit()
 
     def shares(self, values: Sequence[Any]) -> bool:
         """Whether arguments are, or share memory with, what the function reads from outside."""
-        return any(_meet(x, y) for x in values for y in self.outside.values())
+        return any(meet(x, y) for x in values for y in self.outside.values())
 
     def meets(self, call: CallArguments) -> bool:
         """Whether an argument is what the function reads from outside, or is written and shares memory with that."""
@@ -706,10 +703,3 @@ class Specialization:
     def recordings(self) -> list[Recording]:
         """The calls that were recorded, as far as later ones are compared with them."""
         return [*self.pending.values(), *[p.recording for p in self.programs]]
-
-
-def _meet(x: Any, y: Any) -> bool:
-    if x is y:
-        return True
-    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
-    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)

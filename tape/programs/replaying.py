@@ -442,8 +442,8 @@ def value_and_gradients(
         pairs = list(zip(arguments, recipe.arguments, strict=True))
         inputs = [_input_of(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
         written = [isinstance(x, Tensor) and node in recipe.written for x, (_, node) in zip(inputs, pairs, strict=True)]
-        given = [clone(x) if w else x for x, w in zip(inputs, written, strict=True)]
-        results = interpreted(recipe, given, rounded=rounded)
+        cloned = [clone(x) if w else x for x, w in zip(inputs, written, strict=True)]
+        results = interpreted(recipe, cloned, rounded=rounded)
         wanted = [x for x, (_, node) in zip(inputs, pairs, strict=True) if recipe.nodes[node].differentiable]
         y = results[0]
         gradients = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)

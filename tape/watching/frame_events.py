@@ -366,8 +366,15 @@ class _Traced:
 
     def began(self, frame: FrameType, *_: Any) -> _Tracer | None:
         """Return what traces a frame, called at its beginning: nothing for nearly all."""
+        code, passed_over = frame.f_code, self.listener.passed_over
+        if passed_over.get(id(code)) is code:
+            return None
         activation = self.listener.begin(frame)
-        return None if activation is None else _Traced(self.listener, activation).goes_on
+        if activation is not None:
+            return _Traced(self.listener, activation).goes_on
+        if not self.listener.concerns(frame):
+            passed_over[id(code)] = code
+        return None
 
     def goes_on(self, frame: FrameType, event: str, _: Any) -> _Tracer | None:
         """Follow the frame to a line, or, where an iterator is made, to an instruction."""
@@ -493,6 +500,7 @@ class CodeListener:
         self.serials = itertools.count()
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
+        self.passed_over: dict[int, CodeType] = {}  # code of which nothing is asked, where the thread is traced
         self.activations: dict[int, Activation] = {}
         """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
 
