@@ -321,9 +321,12 @@ def can_hand_over(t: TapeHeader, block: FormBlock, operands):
     i, inputs, kept = 0, block.inputs, operands + 8 * (2 * block.inputs + 1)
     if inputs > MOST_HANDED or not can_hand_back(t, block, operands, kept, 1.0):
         return False
-    while i < inputs and (word(operands, i) == 0 or is_alone(t.registry, word(operands, i), word(kept, i))):
+    while i < inputs:
+        laid = load_i8(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i + InputBlock.shape_words))
+        if word(operands, i) != 0 and (laid == 0 or not is_alone(t.registry, word(operands, i), word(kept, i))):
+            return False
         i += 1
-    return i == inputs
+    return True
 
 
 def taken(registry: RegistryTable, place, size, item):

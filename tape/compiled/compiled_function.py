@@ -254,10 +254,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             if not same and not program.is_near(result, expected, call.values, tensors=not call.arrays):
                 self._differed(program, current)
                 return expected
-        if program.is_plain and self.check != "always" and CallShape.suits(call):
+        if program.is_of_tensors and self.check != "always" and CallShape.suits(call):
             program.expect(call, current.outside.values())
             shape = None if call.is_flat else CallShape(call)
-            self._fast = program, current, shape
+            self._fast = (program, current, shape) if program.is_plain else None
             self._prepare(program, current, shape, call.values)
         overhead.spent += max(overhead.clock() - began - current.time.seconds, 0.0)  # a plan was made
         return result
@@ -315,7 +315,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             return
         plan = state.plans.get(program)
         if plan is None or plan.is_stale:
-            form = self._direct_form(program) if program.is_plain else None
+            direct_by = program.is_of_tensors if program.tensors else program.is_plain
+            form = self._direct_form(program) if direct_by else None
             plan = plan_of(program, state, machine, shape, form, values)
         with self._lock:
             if self._dynamic or state.dynamic:  # another thread has found that out

@@ -75,6 +75,7 @@ class CompiledProgram(Program):
     mode: modes.Mode
     dtype: np.dtype[Any]
     tensors = False  # whether the last call was on tensors
+    plan: Any = None  # by which native code calls it (native_calls.py)
     _leaves: list[tuple[type, Spec | None, bool]]
     _requires_grad = False  # whether one of them requires grad
     alike: list[tuple[int, int]]
@@ -113,6 +114,8 @@ class CompiledProgram(Program):
 
     def check_soon(self) -> None:
         """Have the next replay checked, which runs other code."""
+        if self.plan is not None:
+            self.plan.halt()
         if self.hits:
             self.due = min(self.due, self.hits)
 
@@ -240,6 +243,7 @@ class CompiledProgram(Program):
 
     def _interpreted_near(self, values: Sequence[Any], *, tensors: bool) -> Any:
         interpreter = copy.copy(self)
+        vars(interpreter).pop("pulling", None)
         interpreter._mode, interpreter._budget = "eager", None
         return interpreter.replay(values, tensors=tensors)
 
@@ -247,7 +251,7 @@ class CompiledProgram(Program):
         """Return what a run gives in which each operation rounds otherwise: loops forget how arguments round."""
         del tensors
         with modes.under(modes.current()._replace(recorder=None)):
-            return self._filled(interpreted(self._recipe, [*values, *self.outside()], rounded=random))
+            return self._filled(interpreted(self._complete, [*values, *self.outside()], rounded=random))
 
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
@@ -265,6 +269,11 @@ class CompiledProgram(Program):
     def is_plain(self) -> bool:
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self.writes or self._fresh)
+
+    @cached_property
+    def is_of_tensors(self) -> bool:
+        """Whether it is, but for tensors from outside that require grad."""
+        return all(isinstance(x, Tensor) for x in self._outside) and not (self.writes or self._fresh)
 
     @cached_property
     def is_simple(self) -> bool:

@@ -49,7 +49,7 @@ from tape.transforms.value_and_grad import Differentiated, arranged
 
 MOST_PLANS = 4  # plans of a function that native code tries, one after the other
 MOST_TIMES = 8  # how many times a plan is made for one program: its watches may be others than native code can see
-_MANY, _MOST_COPIED = 4, 1 << 20
+_MANY, _MOST_COPIED = 4, 1 << 22
 """Replays, behind which it pays to have native code run the interpreter's rows, and bytes of the memory for that."""
 _FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
 _NAME = next(name for name in DEFAULT if name == "dtype")
@@ -127,8 +127,8 @@ class StructureSteps:
 class TensorPlan:
     """How native code calls a program on tensors, with all that its words refer to."""
 
-    def __init__(self, program: CompiledProgram, values: Sequence[Any]) -> None:
-        self.program, self.pulling, held, count = program, program.pulling, program.held(), len(values)
+    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int) -> None:
+        self.program, self.pulling, held = program, program.pulling, program.held()
         pulling, self._machines = self.pulling, dict[bool, Any]()
         call_form = pulling.call_form(values, kept=False)
         form, table = call_form.form, pulling.kept_calls
@@ -140,11 +140,11 @@ class TensorPlan:
         outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
         results = [n for f, source in outputs for n in (where(f.block), f.code, id(source))]
         self._results, self._one = np.array(results or [0], np.int64), np.array(pulling.one)
-        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * count, call_form.needs)
+        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * len(values), call_form.needs)
         largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
         head = row(
             CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
-            operands=count, block=where(form.block), code=form.code, context=id(self._kept[-1]),
+            operands=len(values), block=where(form.block), code=form.code, context=id(self._kept[-1]),
             calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
             saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
             several=where(self._results) if outputs else 0,
@@ -152,14 +152,16 @@ class TensorPlan:
         )  # fmt: skip
         for k, x in enumerate(values):
             reached = call_form.reached[k] if call_form.reached else None
-            head += row(TensorOperand, wanted=x._slot is not None, gradient=-1 if reached is None else 1 + reached)
+            gradient, outside = -1 if reached is None else 1 + reached, id(x) if k >= count else 0
+            head += row(TensorOperand, outside=outside, wanted=x._slot is not None, gradient=gradient)
         self._forms = [[x._form, x._form] for x in values]
         self.words = np.array(head, np.int64)
-        self.meet(values)
+        self.meet(values[:count])
 
     @classmethod
     def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
         """Return the plan for these values; None where Python makes such calls."""
+        count, values = len(values), [*values, *program.outside()]
         pulling, most = program.pulling, call_structs.MOST_OPERANDS
         tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) and x.spec.in_order for x in values)
         shaped = program._single if len(pulling.specs) == 1 else program._tuple
@@ -170,7 +172,7 @@ class TensorPlan:
             fits = in_order and len(pulling.specs) <= MOST_RESULTS
         else:
             fits = pulling.call_form(values, kept=False).runs_natively
-        return cls(program, values) if fits and all(x is not None for x in program.held()) else None
+        return cls(program, values, count) if fits and all(x is not None for x in program.held()) else None
 
     def _pullback(self, values: Sequence[Any]) -> Array:
         """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
@@ -196,6 +198,7 @@ class TensorPlan:
 
     def meet(self, values: Sequence[Any]) -> None:
         """Take tensors of these forms, too, and run what there is by now."""
+        values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
             self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
             at = CallOnTensors.SIZE + TensorOperand.SIZE * k
@@ -300,6 +303,10 @@ class NativePlan:
         most = left if isinstance(self.runs, CompiledMachine) else self.runs.most()
         self.words[CallPlan.left] = max(min(left, most), 0)
 
+    def halt(self) -> None:
+        """Leave the next call to Python."""
+        self.words[CallPlan.left] = 0
+
     def settle(self) -> bool:
         """Count, for the program, the calls that were taken; return whether a guard was missed."""
         taken = int(self.words[CallPlan.taken])
@@ -373,6 +380,7 @@ def plan_of(
         runs = RowsPlan(program, machine, form, reverse=program._first.get(True) is machine)
         state.planned[program] -= 1
     plan = state.plans[program] = NativePlan(program, machine, checks, steps, runs or machine.formed(form))
+    program.plan = plan
     return plan
 
 

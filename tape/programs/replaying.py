@@ -171,7 +171,7 @@ def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) 
 # for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
-_MOST_KEPT, MOST_CALLS = 4, 1 << 16
+_MOST_KEPT, MOST_CALLS = 4, 32
 """Calls that keep gradients though no backward was taken of the ones before, at first; twice as many each time that one
 was taken of a call that had kept none, up to so many."""
 SAVED = object()  # stands among the arguments of a replay for a tensor that the tape has saved

@@ -472,3 +472,28 @@ def test_one_result_of_several_elements(size: int) -> None:
         (f(x, y) * 2.0).sum().backward()
         np.testing.assert_allclose(np.array(x.grad), 2 * np.exp(values[0] + k) * (values[1] + k), rtol=1e-12)
         np.testing.assert_allclose(np.array(y.grad), 2 * np.exp(values[0] + k), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_tensors_from_outside_and_in_structures(mode: str) -> None:
+    """Parameters that a closure reads, or that are in a list; those in an order of their own."""
+    order = np.asfortranarray(np.linspace(0.5, 2, 6).reshape(2, 3))
+
+    def found(run: Callable[[Callable[..., Any]], Any]) -> list[Any]:
+        w, c = tape.from_numpy(order.copy(order="F")).requires_grad_(), tape.tensor(0.5, requires_grad=True)
+        by_closure = run(lambda x: (w @ x).sum() * c)
+        by_list = run(lambda p, x: (p[0] @ x).sum() * p[1])
+        grads: list[Any] = []
+        for k in range(10):
+            x = tape.tensor(np.full((3, 2), 1.0 + k))
+            for f, args in ((by_closure, (x,)), (by_list, ([w, c], x))):
+                w.grad = c.grad = None
+                f(*args).backward()
+                assert w.grad is not None
+                grads += [*_grads([w, c]), np.array(w.grad * 2.0)]
+                with tape.no_grad():
+                    c.sub_(0.01)
+        return grads
+
+    for one, other in zip(found(lambda f: tape.compile(f, mode=mode)), found(lambda f: f), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
