@@ -25,9 +25,11 @@ def plus(a: Any, b: Any) -> Any:
 
 
 def _products_parts(a: Any, b: Any) -> Any:
-    if a.shape[1] * a.shape[2] * b.shape[2] > LARGEST_LOOP:
+    if a.shape[-2] * a.shape[-1] * b.shape[-1] > LARGEST_LOOP:
         return NotImplemented
-    return np.add.reduce(a[..., None] * b[:, None], axis=2, keepdims=True)[:, :, 0]
+    batches = (slice(None),) * (len(a.shape) - 2)
+    products = a[..., None] * b[(*batches, None)]
+    return np.add.reduce(products, axis=len(a.shape) - 1, keepdims=True)[(*batches, slice(None), 0)]
 
 
 Routine(
@@ -40,7 +42,7 @@ Routine(
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.matmul(t_a, b), None if t_b is None else np.matmul(a, t_b)
     ),
-    parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}),),
+    parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
 )  # fmt: skip
 Routine(
     name="cross", doc="The vector product along an axis of extent 3.", grad_fn="LinalgCrossBackward0",
