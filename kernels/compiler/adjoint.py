@@ -16,11 +16,12 @@ from kernels.foundation.tables import cached_property
 class Adjoint:
     """``reached`` are the names that have a gradient, ``buffered`` the homes of memory that has one.
 
-    A home is a value, or what several values share rows of: see :meth:`home`.
+    A home is a value, or what several values share rows of: see :meth:`home`. ``seeds`` are the outputs that it starts
+    from, each with the argument that is its cotangent, -1 for 1.
     """
 
-    def __init__(self, expansion: Expansion, output: int | None) -> None:
-        self.expansion = expansion
+    def __init__(self, expansion: Expansion, seeds: dict[int, int]) -> None:
+        self.expansion, self.seeds = expansion, seeds
         self.reached: set[str] = set()
         self.buffered: set[int] = set()
         self.inner: set[str] = set()  # names that get gradients from within loops in the block that gives them
@@ -31,8 +32,8 @@ class Adjoint:
             home = self.home(row.phi)
             for value in (row.start, row.update):
                 self._homes[value] = home
-        if output is not None:
-            self.buffered.add(output)
+        if seeds:
+            self.buffered.update(seeds)
             items = [*walk(expansion.root)]
             before = -1
             while before != len(self.reached) + len(self.buffered):
@@ -244,12 +245,11 @@ class CertainGradients:
     """
 
     def __init__(
-        self, adjoint: Adjoint, seed: int, last: CertainGradients | None = None, ends: CertainGradients | None = None
+        self, adjoint: Adjoint, last: CertainGradients | None = None, ends: CertainGradients | None = None
     ) -> None:
         self.adjoint, self.last, self.ends = adjoint, last, ends
         self.program = adjoint.expansion.program
         self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
-        self._seed = seed
         self._needs: dict[str, list[tuple[str | int, ...]]] = defaultdict(list)
         """Names and homes whose certain gradients together make that of a name certain; any of these will do."""
         self._loads: dict[int, list[tuple[scalar.ScalarBlock, scalar.Load]]] = defaultdict(list)
@@ -263,7 +263,7 @@ class CertainGradients:
             before = len(self.names) + len(self.homes)
             known = self.names | self.homes
             self.names = {name for name in self.names if any(map(known.issuperset, self._needs[name]))}
-            self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
+            self.homes = {home for home in self.homes if adjoint.seeds.get(home) == -1 or self._is_covered(home)}
 
     def _item(self, block: scalar.ScalarBlock, item: object) -> None:
         if isinstance(item, scalar.CallKernel) and item.call.covers:
@@ -337,7 +337,7 @@ class CertainGradients:
     @cached_property
     def before_ends(self) -> CertainGradients:
         """What is certain besides in all but the last steps of recorded loops in others."""
-        return CertainGradients(self.adjoint, self._seed, self.last, self)
+        return CertainGradients(self.adjoint, self.last, self)
 
     def _is_covered(self, home: int) -> bool:
         value = self.program.values[home]

@@ -81,7 +81,8 @@ class Compilation:
     """One program on its way to :class:`CompiledCode`.
 
     With ``memory`` loops run in blocks where that brings the workspace down to so many bytes. ``expected`` is told how
-    many seconds planning and printing take, about.
+    many seconds planning and printing take, about. With ``cotangents`` the reverse starts from outputs, by their
+    numbers, whose cotangents are arguments, by theirs, and marks what nothing reached by -0.0.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Compilation:
         roll: bool = True,
         memory: int | None = None,
         expected: Callable[[float], None] | None = None,
+        cotangents: Mapping[int, int] | None = None,
     ) -> None:
         self.program = rolled(recipe, roll=roll)
         if expected is not None:
@@ -103,15 +105,17 @@ class Compilation:
         self.outputs = [self._output(ref) for ref in self.program.outputs]
         self.expansion = Expansion(self.program, self.fusion)
         first = self.program.outputs[0].spec
-        seed = self.outputs[0] if reverse and first.size == 1 and first.dtype in FLOATS else None
-        self.adjoint = Adjoint(self.expansion, seed)
+        seeds = {self.outputs[0]: -1} if reverse and first.size == 1 and first.dtype in FLOATS else {}
+        if cotangents is not None:
+            seeds = {self.outputs[k]: self.program.arguments[i] for k, i in cotangents.items()}
+        self.adjoint = Adjoint(self.expansion, seeds)
+        self._marks = cotangents is not None
         self.kept = KeptValues(self.expansion, self.adjoint)
         place = self._within(memory or _MOST_MEMORY)
         self.storage = place({}) if memory is None else storage_within(memory, self.expansion, place)
         self._added: list[Region] = []  # memory that loops in parts need besides
         self._sizes: Region | None = None
         """A constant with numbers of steps, begins of the workspace's regions, and extents."""
-        self.seed = seed
 
     def _within(self, memory: int) -> Callable[[Blocks], Storage]:
         """Return what places a program, whose recorded loops have as many steps as they need within memory, in blocks.
@@ -270,7 +274,7 @@ class Compilation:
         last = self.kept.last if self.kept.last >= 0 else len(root.items)
         for item in root.items[:last]:
             forward.item(item)
-        back = ReverseText(text, self.storage, self.kept, self.adjoint, -1 if self.seed is None else self.seed)
+        back = ReverseText(text, self.storage, self.kept, self.adjoint, marks=self._marks)
         back.start()
         for item in reversed(root.items[last:]):
             back.item(item)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernels.compiler.adjoint import Adjoint, CertainGradients, KeptValues
 from kernels.compiler.compiled_code import ProgramText, Suite, lines_in
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.scalar_program import literal, walk
-from kernels.compiler.statements import FLOAT32, FLOAT64, ScalarRule
+from kernels.compiler.statements import BLAS, FLOAT32, FLOAT64, ScalarRule
 from kernels.compiler.storage import Element, Storage
 
 # Which nests read elements of one value at several places along their axes: stencils, whose reverse is a gather.
@@ -109,7 +110,10 @@ def _places(constant: int, steps: list[int]) -> tuple[Shift, int]:
 
 
 class FirstGradients:
-    """``blocks`` has, by value, the block whose loads' gradients come first; ``only`` are values with no others."""
+    """``blocks`` has, by value, the block whose loads' gradients come first; ``only`` are values with no others.
+
+    ``stored`` are those whose only gradient is that by a product of matrices, which is stored then, not added.
+    """
 
     def __init__(self, adjoint: Adjoint, storage: Storage) -> None:
         self.adjoint, self.storage = adjoint, storage
@@ -130,6 +134,22 @@ class FirstGradients:
         for value, reads in loads.items():
             if value not in written:
                 self._look(value, reads)
+        self.stored = self._stored({*loads})
+
+    def _stored(self, loaded: set[int]) -> set[int]:
+        root, values, rows = self.adjoint.expansion.root, self.storage.program.values, self.adjoint.expansion.rows
+        calls = [item for _, item in walk(root) if isinstance(item, scalar.CallKernel)]
+        times = Counter(address.value for item in calls for address in item.operands)
+        others = loaded | {value for row in rows for value in (row.phi, row.start, row.update)}
+        alone = set[int]()
+        for item in root.items:
+            if isinstance(item, scalar.CallKernel) and item.call.by == BLAS:
+                for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
+                    value, entry = address.value, values[address.value]
+                    single = times[value] == 1 and value not in others and not entry.written and entry.loop < 0
+                    if wanted and single and address == scalar.Address(value, 0) and entry.spec.size == size:
+                        alone.add(value)
+        return alone
 
     def _look(self, value: int, loads: list[tuple[scalar.ScalarBlock, scalar.Load]]) -> None:
         block = loads[-1][0]
@@ -187,15 +207,18 @@ NOTHING = literal(-0.0)  # the gradient that nothing has contributed to
 
 
 class ReverseText:
-    """Prints items backward; the gradient of name ``v`` is ``g_v``, and ``seed`` is the value that it starts from.
+    """Prints items backward; the gradient of name ``v`` is ``g_v``.
 
-    Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both.
+    Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both. ``marks``: in gradients of
+    arguments, too, what nothing has contributed to is -0.0.
     """
 
-    def __init__(self, text: ProgramText, storage: Storage, kept: KeptValues, adjoint: Adjoint, seed: int) -> None:
-        self.text, self.storage, self.kept, self.adjoint, self.seed = text, storage, kept, adjoint, seed
-        self.certain = self.last = CertainGradients(adjoint, seed)
-        self.steady = CertainGradients(adjoint, seed, self.last)
+    def __init__(
+        self, text: ProgramText, storage: Storage, kept: KeptValues, adjoint: Adjoint, *, marks: bool = False
+    ) -> None:
+        self.text, self.storage, self.kept, self.adjoint, self.marks = text, storage, kept, adjoint, marks
+        self.certain = self.last = CertainGradients(adjoint)
+        self.steady = CertainGradients(adjoint, self.last)
         """What is certain in all but the last steps of the outermost loops."""
         self.first = FirstGradients(adjoint, storage)
         storage.contract(self.first.blocks)
@@ -214,6 +237,8 @@ class ReverseText:
         self.at.append(root)
         rows = {row.phi for row in self.adjoint.expansion.rows}
         for value, home in self.storage.buffers.items():
+            if value in self.first.stored:
+                continue
             if home.region.role == "work" and (value in rows or value not in self.first.blocks):
                 element = Element(home.region, 0, (("i", home.region.dtype.itemsize),))
                 self.text.each(home.region.count, element, "=", NOTHING)
@@ -222,9 +247,9 @@ class ReverseText:
         self._begin(root)
 
     def finish(self) -> None:
-        """Print the end: gradients that are delivered have no -0.0."""
+        """Print the end: gradients that are delivered have no -0.0, unless as marks."""
         for value in self.storage.differentiated():
-            if value not in self.first.only:
+            if value not in self.first.only and not self.marks:
                 spec = self.adjoint.expansion.program.values[value].spec
                 element = self.storage.gradient(self.storage.ith(scalar.Address(value, 0)))
                 self.text.each(spec.size, element, "+=", "0.0")
@@ -369,12 +394,14 @@ class ReverseText:
 
     def is_delivered(self, value: int) -> bool:
         """Whether what is stored first is the gradient of an argument, as it is returned."""
-        return value in self.first.only and self.adjoint.expansion.program.values[value].argument >= 0
+        is_argument = self.adjoint.expansion.program.values[value].argument >= 0
+        return value in self.first.only and is_argument and not self.marks
 
     def _of(self, item: scalar.Load) -> str:
         value = item.address.value
         is_argument = self.adjoint.expansion.program.values[value].argument >= 0
-        return self.contribution(item.name, certain=is_argument or self.adjoint.home(value) in self.certain.homes)
+        is_certain = self.adjoint.home(value) in self.certain.homes
+        return self.contribution(item.name, certain=not self.marks if is_argument else is_certain)
 
     def on_Store(self, item: scalar.Store) -> None:  # noqa: N802
         """Give the gradient of memory to what was stored there."""
@@ -382,10 +409,12 @@ class ReverseText:
         if value not in self.adjoint.buffered:
             return
         if item.wanted:
-            if value == self.seed:
+            seed = self.adjoint.seeds.get(value)
+            if seed == -1:
                 self.contribute(item.operand, "1.0", widened=True)
             else:
-                element = self.storage.gradient(item.address)
+                address = item.address if seed is None else item.address._replace(value=seed)
+                element = self.storage.gradient(address) if seed is None else self.storage.element(address)
                 self.contribute(item.operand, f"{element}", element)
         if item.overwrites and item.clears:
             self.text.store(self.storage.gradient(item.address), "=", NOTHING)
@@ -399,7 +428,8 @@ class ReverseText:
         """Print the calls that pull a cotangent back."""
         if self.adjoint.home(item.target.value) in self.adjoint.buffered:
             for kernel in item.call.pullbacks:
-                self.forward.called(item, kernel)
+                stored = item.addresses[kernel.places[0].operand].value in self.first.stored
+                self.forward.called(item, replace(kernel, adds=False) if stored else kernel)
 
     def on_NestLoop(self, item: scalar.NestLoop) -> None:  # noqa: N802
         """Print the reverse of a nest, as a gather if it is a stencil; of a joint one, both passes."""

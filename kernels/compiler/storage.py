@@ -189,7 +189,8 @@ class Storage:
     def _place_values(self, outputs: list[int]) -> None:
         arguments = {value: k for k, value in enumerate(self.program.arguments)}
         looked_back = self._looked_back(reached=False)
-        for value in sorted(self.needed() | set(outputs)):
+        cotangents = {value for value in self.adjoint.seeds.values() if value >= 0}
+        for value in sorted(self.needed() | set(outputs) | cotangents):
             entry = self.program.values[value]
             if value in arguments:
                 self.placements[value] = Placement(self._region("a", "argument", arguments[value], entry.spec.dtype))

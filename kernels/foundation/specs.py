@@ -94,6 +94,7 @@ class Spec:
         "__weakref__", "alike", "buffer_size", "bytes", "covers", "dtype", "gradient", "in_order", "inference",
         "overlaps", "shape", "size", "spec", "strides", "words",
     )  # fmt: skip
+    kind = 0  # so that a tensor's form may be asked for its kind, too
 
     def __init__(
         self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, buffer_size: int

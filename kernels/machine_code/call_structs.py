@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.language.llvm_values import Array, Struct
+from kernels.native.structs import ExchangeHead, FormBlock, KeptCalls
 
 
 class DirectCall(Struct):
@@ -97,6 +98,55 @@ class CallPlan(Struct):
     places: Array[int]  # their numbers
     seen: Array[int]  # those of the last call
     checks: int  # how many follow
+    tensors: CallOnTensors  # of a call on tensors; else 0
+    rows: ExchangeHead  # of a program that the interpreter runs; the machine only says how results are returned
+
+
+class CallOnTensors(Struct):
+    """A call on tensors, an instruction of the tape; behind the fields a :class:`TensorOperand` each.
+
+    Where it has several results, there is one more for each of them, a :class:`TensorResult`.
+    """
+
+    function: int  # what makes it
+    busy: int  # whether it is being made
+    kept: DirectCall  # machine code that computes gradients, too, 0 if there is none
+    rows: ExchangeHead  # the rows of the interpreter that do, as long as there is none; else 0
+    forward: DirectCall  # machine code that computes no gradients, 0 if there is none
+    one: int  # the cotangent 1
+    args: int  # how many arguments it takes
+    operands: int
+    block: FormBlock  # of the form of the instruction
+    code: int  # the number of that
+    context: int  # what the instruction saves first
+    calls: KeptCalls  # what is known of calls that keep gradients; 0 of a program whose calls do not
+    large: int  # bytes of the largest value or gradient, if large
+    saved: int  # how many objects it saves behind all else
+    objects: int  # these, and whether each cannot change
+    results: int  # tensors that it gives
+    several: int  # a :class:`TensorResult` each; 0 of one that is returned alone
+    room: int  # the words of all instructions
+
+
+class TensorResult(Struct):
+    """One of several results."""
+
+    block: FormBlock  # of the form of its instruction
+    code: int  # the number of that
+    source: int  # what the instruction saves
+
+
+class TensorOperand(Struct):
+    """A tensor that the program reads."""
+
+    outside: int  # the tensor, 0 if it is given
+    form: int
+    other: int  # a form that it may have, too
+    wanted: int  # whether it requires grad
+    gradient: int  # the number of its gradient among the program's results, -1 if it has none
+
+
+MOST_OPERANDS = 128  # of a call on tensors
 
 
 S_VALUE, S_FIXED, S_TUPLE, S_LIST, S_DICT, S_END = range(6)

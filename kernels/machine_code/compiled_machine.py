@@ -163,6 +163,16 @@ def call_table(
     return np.array(words, np.int64), shapes
 
 
+def rows_table(form: ReturnForm, results: int, busy: Array) -> tuple[Array, Array]:
+    """Return the same of a program whose results, so many, the interpreter makes: it says how they are returned."""
+    shapes = np.array([*form.chosen, *form.steps, 0], np.int64)
+    words = row(
+        DirectCall, busy=where(busy), results=results, form=form.kind, alone=form.alone, count=len(form.chosen),
+        chosen=where(shapes), steps=where(shapes) + 8 * len(form.chosen) if form.steps else 0, left_out=1,
+    )  # fmt: skip
+    return np.array(words + row(DirectResult, kind=structs.XK_ARRAY) * results, np.int64), shapes
+
+
 @functools.cache
 def _pooled() -> int:
     """Return the address of what makes an array in memory that is used again; 0 if there is no such memory."""
@@ -307,7 +317,7 @@ class CompiledMachine:
         machine.run(arguments)
         for place, x in zip(self._outcome, [*machine.outputs, *machine.gradients], strict=False):
             place[...] = x
-        for gradient in self.gradients:
+        for gradient in self.gradients if not machine.marks else ():
             gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
 
     def _new_places(self, work: AlignedMemory) -> Array:

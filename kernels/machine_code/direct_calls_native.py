@@ -67,7 +67,10 @@ from kernels.native.memory import (
     word,
 )
 from kernels.native.objects_native import drop_all, visit_all, wrong
-from kernels.programs.replay_native import put_double, put_integer
+from kernels.native.structs import ExchangedValue, ExchangeHead
+from kernels.programs.replay_native import entered as entered_rows
+from kernels.programs.replay_native import put_double, put_integer, run
+from kernels.programs.replay_native import result as copied_result
 
 # A call of a compiled program from Python: arguments are read, and results written, where they stand.
 #
@@ -385,6 +388,37 @@ def called(table: DirectCall, arguments, count):
     return made
 
 
+def came_to(rows: ExchangeHead):
+    """Run the interpreter's rows; return what they do."""
+    if rows.releases == 0:
+        return run(rows.rows, 0, rows.row_count)
+    thread = PyEval_SaveThread()
+    at = run(rows.rows, 0, rows.row_count)
+    PyEval_RestoreThread(thread)
+    return at
+
+
+def called_by_rows(table: DirectCall, rows: ExchangeHead, arguments, count):
+    """Return the results of a call that the interpreter runs; OTHERS, BUSY, or 0 with an exception, without any."""
+    if load_i8(table.busy) != 0:
+        return call_structs.BUSY
+    store_i8(table.busy, 1)
+    entry, source, made = DirectResult(first_result(table)), rows + 8 * ExchangeHead.SIZE, call_structs.OTHERS
+    if entered_rows(rows, arguments, count) <= 0:
+        PyErr_Clear()
+    elif came_to(rows) == -1:
+        source += 8 * ExchangedValue.SIZE * rows.arguments
+        size, k = table.results, 0
+        while k < size:
+            entry.made = copied_result(rows, source)
+            k = k + 1 if entry.made != 0 else size + 1
+            entry += 8 * call_structs.D_ENTRY
+            source += 8 * ExchangedValue.SIZE
+        made = returned(table) if k == size else dropped(table)
+    store_i8(table.busy, 0)
+    return made
+
+
 def claim(bound: Word, arguments: Word, count: Word) -> Word:
     """Say that the workspace is in use; return 1, or 0 if it was before."""
     busy = load_i8(load_i8(bound + HEADER) + 8 * DirectCall.busy)
@@ -534,7 +568,13 @@ def called_apart(plan: CallPlan, values, count):
     """Return the result of the program on values that are apart."""
     if plan.count != 0 and are_apart(plan, values, count) < 0:
         return call_structs.OTHERS
-    return called(plan.machine, values, count)
+    if plan.tensors != 0:
+        return call_at(plan.tensors.function, plan.tensors, values, count, 0)
+    return (
+        called(plan.machine, values, count)
+        if plan.rows == 0
+        else called_by_rows(plan.machine, plan.rows, values, count)
+    )
 
 
 def called_with(plan: CallPlan, args, count):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernels.compiler.compiled_code import calls_of
@@ -46,13 +48,15 @@ def compiled_machine(
     always: bool,
     memory: int | None = None,
     expected: Callable[[float], None] | None = None,
+    cotangents: Mapping[int, int] | None = None,
 ) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
 
     It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
     bytes, if that can be. ``expected`` is told how many seconds the next stage takes, about, as soon as that is known.
+    With ``cotangents`` it is of a :func:`pullback_recipe`, and marks what no gradient reached.
     """
-    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected)
+    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected, cotangents=cotangents)
     if not always:
         calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
         cost = sum(call.times for call in calls) * _CALL
@@ -69,7 +73,9 @@ def compiled_machine(
         compilation.code(),
         exactly=exactly,
         guards=places,
-        interpreter=lambda: Machine(plan(recipe, reverse=reverse), exactly=exactly),
+        interpreter=lambda: Machine(
+            plan(recipe, reverse=reverse, cotangents=cotangents), exactly=exactly, marks=cotangents is not None
+        ),
     )
     if os.environ.get("TAPE_LOOPS"):
         print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)
@@ -89,7 +95,50 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
     return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
 
 
-__all__ = ["MODES", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of"]
+Outcome = CompiledMachine | Uncompiled
+
+
+class BackgroundCompile:
+    """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
+
+    def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
+        self.calls, self.seconds = calls, 0.0
+        """How many calls go on beside it, and how long it takes, about, as far as that is known."""
+        self._make, self._made = make, list[Outcome]()
+        self._process, self._stages = os.getpid(), queue.SimpleQueue[float]()
+        self._thread = threading.Thread(target=self._run, name="tape: compiling")
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are no threads here, or no more
+            self._run()
+            self._process = -1
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._make(self._stages.put))
+        finally:
+            self._stages.put(0.0)
+
+    def more_calls(self, calls_in: Callable[[float], int]) -> int:
+        """Return how many more calls go on beside it: as many as its next stages take, 0 behind the last."""
+        while self._process == os.getpid() and (stage := self._stages.get()):
+            self.seconds += stage
+            more = calls_in(self.seconds) - self.calls
+            if more > 0:
+                self.calls += more
+                return more
+        return 0
+
+    def result(self) -> Outcome:
+        """Return what was made."""
+        if self._process == os.getpid():
+            self._thread.join()
+        if not self._made:
+            self._run()
+        return self._made[0]
+
+
+__all__ = ["MODES", "BackgroundCompile", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of"]
 
 # The native type of objects whose calls programs answer without Python, as long as a plan takes them.
 

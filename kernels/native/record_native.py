@@ -256,6 +256,11 @@ def find(self: Word, args: Word, count: Word) -> Word:
     return c_api.PyLong_FromLongLong(seek(t, slot))
 
 
+def saved_kind(block: FormBlock, number):
+    """What a saved word is."""
+    return word(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs), number)
+
+
 def kept(self: Word, args: Word, count: Word) -> Word:
     """``kept(place, last)``: the array or object that an instruction saved there."""
     t = TapeHeader(self + HEADER)
@@ -274,14 +279,16 @@ def replace(self: Word, args: Word, count: Word) -> Word:
     """``replace(place, last, saved, copy, code)``: swap a saved array that is still there; return it, or None."""
     t = TapeHeader(self + HEADER)
     registry = t.registry
-    if count != 5 or not is_array(registry, word(args, 3)):
+    if count != 5:
         return wrong(registry)
     place, last = integer_of(registry, word(args, 0)), last_of_argument(t, word(args, 1))
     block = FormBlock(block_of(registry, integer_of(registry, word(args, 4))))
     if last < 0 or place >= last or place < last - block_at(t, last).saved:
         return wrong(registry)
-    words, copy = t.words, word(args, 3)
+    words, copy, number = t.words, word(args, 3), place - (last - block_at(t, last).saved)
     before = words[place]
+    if saved_kind(block_at(t, last), number) != structs.OBJECT and not is_array(registry, copy):
+        return wrong(registry)
     if before != word(args, 2) or block == 0 or block.entries != block_at(t, last).entries:
         return none(registry)
     old = block_at(t, last).form

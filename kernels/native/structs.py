@@ -421,11 +421,22 @@ class PullbackRun(Struct):
     results: int  # how many have a gradient
 
 
+class PullbackCode(Struct):
+    """The head of another table, with the same behind it: of machine code on arguments and cotangents."""
+
+    run: int  # the function; 0 where Python has to act
+    table: int  # what it is given
+    busy: int
+    arguments: int
+    work: int  # the elements that it computes
+    results: int  # how many have a gradient
+
+
 class PulledResult(Struct):
     """A result that has a gradient."""
 
     slot: int  # less that of the call
-    place: int  # where its cotangent goes
+    place: int  # where its cotangent goes; of machine code, where one is that nothing has reached
     count: int  # elements
     item: int  # bytes of one
 
@@ -438,8 +449,19 @@ class PulledOperand(Struct):
     reaches: int  # the results that depend on it, a bit each
 
 
-REPLAYED, RESULT = 1, 2
-"""In a form's block, in place of the first operand's kernel: a call of a program, one of its results."""
+REPLAYED, RESULT, GRADED, RERUN = 1, 2, 3, 4
+"""In a form's block, in place of the first operand's kernel: a call of a program, one of its results; a call that
+returns a number, and has saved, behind the values of its operands, what its gradients are at cotangent 1; a call of
+which machine code runs the pullback, with its forward: it has saved, last, a :class:`PullbackCode`."""
+
+
+class KeptCalls(Struct):
+    """What is known of all such calls of a program; it is the last that each has saved."""
+
+    count: int  # calls that have kept gradients since one was run back
+    most: int  # how many may
+
+
 MOST_RESULTS = 62  # results that have a gradient, a bit each
 
 

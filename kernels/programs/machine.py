@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,8 +30,14 @@ _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
 
-def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
-    """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
+def plan(recipe: Recipe, *, reverse: bool, cotangents: Mapping[int, int] | None = None) -> ProgramPlan:
+    """Lower a recipe; its reverse starts from the first output, if that is one floating element.
+
+    Or, with ``cotangents``, from outputs, by their numbers, whose cotangents are arguments, by theirs.
+    """
+    if cotangents is not None:
+        pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in cotangents.items()]
+        return _planned(recipe.copy(), pairs=pairs)
     output = recipe.outputs[0] if reverse and recipe.wants(recipe.outputs[0]) else None
     return _planned(recipe.copy(), output, reverse=reverse)
 
@@ -47,20 +53,30 @@ def _planned(
     return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
 
-def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
-    """Lower a recipe and its reverse; dense cotangents of the results with a gradient are further arguments."""
-    copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[*recipe.outputs] if results else [])
-    pairs = []
-    for output in recipe.outputs:
+def pullback_recipe(recipe: Recipe) -> tuple[Recipe, dict[int, int]]:
+    """Return a recipe with dense cotangents of the results that have a gradient as further arguments.
+
+    And, by the numbers of these results, the numbers of these arguments.
+    """
+    copied, cotangents = replace(recipe.copy(), arguments=[*recipe.arguments]), dict[int, int]()
+    for k, output in enumerate(recipe.outputs):
         if copied.wants(output):
-            spec = copied.nodes[output].spec
+            spec, cotangents[k] = copied.nodes[output].spec, len(copied.arguments)
             strides = dense(spec.shape, spec.dtype.itemsize)
+            copied.arguments.append(len(copied.nodes))
             copied.nodes.append(
                 ProgramNode(intern_spec(spec.shape, strides, spec.dtype, strides, spec.size), argument=True)
             )
-            copied.arguments.append(len(copied.nodes) - 1)
-            pairs.append((output, len(copied.nodes) - 1))
-    return _planned(copied, pairs=pairs)
+    return copied, cotangents
+
+
+def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
+    """Lower a recipe and its reverse, which starts from cotangents: see :func:`pullback_recipe`."""
+    copied, cotangents = pullback_recipe(recipe)
+    if results:
+        return plan(copied, reverse=True, cotangents=cotangents)
+    pairs = [(copied.outputs[k], copied.arguments[i]) for k, i in cotangents.items()]
+    return _planned(replace(copied, outputs=[]), pairs=pairs)
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -75,8 +91,10 @@ class Machine:
     """A plan with memory and rows of its own: runs one call at a time. The plan is not kept.
 
     ``exactly``: :meth:`whole` takes floats and C-contiguous arrays only, where others also ints and any layout.
-    ``marks``: it returns gradients alone, in which -0.0 marks what nothing reached.
+    ``marks``: -0.0 marks, in gradients, what nothing reached.
     """
+
+    call = 1e-6  # seconds that a call takes beside what is computed, about
 
     def __init__(self, plan: ProgramPlan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
@@ -125,8 +143,12 @@ class Machine:
             self.shared[:] = where(self.stack), len(self.stack), 0, WORK_BETWEEN_CHECKS, 0
         self.is_short = simple and not releases and self.shared is None and not rows.calls and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
-        results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
+        results, gradients = self.outputs, self.gradients
+        if self.marks:
+            results, gradients = [*results, *gradients], []
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
+        self.is_one_run = self.exchange.whole is not None and self.shared is None and not rows.calls
+        """Whether a call is one run of its rows, between which Python does nothing."""
 
     def _moved(self, array: Array, clone: Machine) -> Array:
         """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""
@@ -410,4 +432,4 @@ def calls_in(seconds: float, machine: Machine) -> int:
     times = 1 if machine.shared is None else _ITERATIONS
     rows = times * len(machine.rows.words)
     elements = times * machine.rows.work
-    return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + machine.call))

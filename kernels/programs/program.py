@@ -494,7 +494,7 @@ class Exchange:
     than C's, are left to Python.
     """
 
-    __slots__ = ("_kept", "enter", "leave", "whole")
+    __slots__ = ("_kept", "enter", "leave", "table", "whole")
 
     def __init__(
         self,
@@ -525,10 +525,10 @@ class Exchange:
                 item=0 if k < len(inputs) else value.itemsize,
             )  # fmt: skip
             at += 8 * value.ndim
-        table = np.array(words, np.int64)
+        self.table = table = np.array(words, np.int64)
         if exactly:
             table[ExchangeHead.int_type] = 0
-        self._kept = (everything, shapes, table)
+        self._kept = (everything, shapes)
         self.enter, self.leave = (bound("programs.replay_native", name, table) for name in ("enter", "leave"))
         if rows is not None:
             table[ExchangeHead.rows], table[ExchangeHead.row_count], table[ExchangeHead.releases] = rows

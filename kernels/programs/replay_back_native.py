@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernels.native import structs
-from kernels.native.c_api import ArrayObject
-from kernels.native.memory import copy_bytes, give, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, take, word
-from kernels.native.structs import Bucket, FormBlock, InputBlock, PullbackRun, PulledOperand, PulledResult, SweepHeader
-from kernels.programs.replay_native import run
+from kernels.native.c_api import A_SIMPLE, ArrayObject, call_word
+from kernels.native.memory import (
+    HEADER,
+    copy_bytes,
+    give,
+    load_f4,
+    load_f8,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+    take,
+    word,
+)
+from kernels.native.objects_native import elements
+from kernels.native.structs import (
+    Bucket,
+    FormBlock,
+    InputBlock,
+    KeptCalls,
+    PullbackCode,
+    PullbackRun,
+    PulledOperand,
+    PulledResult,
+    SweepHeader,
+    TapeHeader,
+)
+from kernels.programs.replay_native import LEAST_I8, run
 
 CONTROL = True
 MIX = -7046029254386353131
@@ -202,8 +228,15 @@ def enter(h, table: PullbackRun, slot):
     return which
 
 
-def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
-    """Add the gradient of an operand to its buffer; MEMORY or OK."""
+def add_scaled(target, source, elements, factor):
+    """Add to a gradient buffer of doubles what another has, but for what is nothing, times a factor."""
+    for i in range(elements):
+        if load_i8(source + 8 * i) != LEAST_I8:
+            store_f8(target + 8 * i, load_f8(target + 8 * i) + (load_f8(source + 8 * i) * factor + 0.0))
+
+
+def give_to(h: SweepHeader, input_block: InputBlock, key, source, count, factor):
+    """Add the gradient of an operand, times a factor, to its buffer; MEMORY or OK."""
     buckets, offset, item = h.buckets, 0, input_block.item
     target = Bucket(bucket_of(buckets, h.mask, h.top, h.near, key))
     flags = target.flags
@@ -218,10 +251,14 @@ def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
     if pointer == 0:
         return structs.MEMORY
     target.flags &= ~structs.CONSTANT_WANTED
-    if first and covers != 0:
-        copy_bytes(pointer, entry.place, entry.count * item)
+    if factor != 1.0:
+        if first and covers != 0:
+            fill(pointer, count, item, -0.0)
+        add_scaled(pointer + offset, source, count, factor)
+    elif first and covers != 0:
+        copy_bytes(pointer, source, count * item)
     else:
-        fold(pointer + offset, entry.place, entry.count, item)
+        fold(pointer + offset, source, count, item)
     return structs.OK
 
 
@@ -234,13 +271,105 @@ def release(h: int, slot: int) -> None:
 
 def work_of(h, last, block):
     """How many elements a program computes on its way back; 0 of anything else."""
-    return PullbackRun(table_of(h, last)).work if role(block) == structs.REPLAYED else 0
+    what = role(block)
+    if what == structs.RERUN:
+        return PullbackCode(table_of(h, last + 1)).work
+    return PullbackRun(table_of(h, last)).work if what == structs.REPLAYED else 0
+
+
+# A call that returned a number has saved, behind the values of its operands, their gradients at cotangent 1.
+
+
+def can_hand_back(t: TapeHeader, block: FormBlock, operands, kept, factor):
+    """Whether all gradients that are wanted were kept, and can be scaled: in float32 they may have lost digits."""
+    registry, factor_counts = t.registry, factor != 1.0
+    if factor_counts and block.item != 8:
+        return False
+    for i in range(block.inputs):
+        if word(operands, i) != 0:
+            item = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)).item
+            if word(kept, i) == registry.none or (factor_counts and item != 8):
+                return False
+    return True
+
+
+def hand_back(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
+    """Give operands the gradients that a call has kept; MEMORY, OK, or PAUSE where Python has to do it."""
+    registry, inputs, calls = h.tape.registry, block.inputs, KeptCalls(table_of(h, last + 1))
+    operands = h.tape.words + 8 * (last + 2 - block.entries)
+    kept, i = operands + 8 * (2 * inputs + 1), 0
+    factor = load_f8(bucket.pointer) if block.item == 8 else np.float64(load_f4(bucket.pointer))
+    if not can_hand_back(h.tape, block, operands, kept, factor):
+        return structs.PAUSE
+    calls.count = 0
+    while i < inputs:
+        key, input_block = word(operands, i), InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
+        gradient = ArrayObject(word(kept, i))
+        if key != 0 and gradient != registry.false:
+            source, count = gradient + HEADER, 1
+            if load_i8(gradient + 8) != registry.float_type:
+                source, count = gradient.data, elements(gradient.shape, gradient.ndim)
+            if give_to(h, input_block, key, source, count, factor) != structs.OK:
+                return structs.MEMORY
+        i += 1
+    return structs.OK
+
+
+# Machine code runs a program forward and back, on what a call has saved.
+
+
+def fill_places(h: SweepHeader, code: PullbackCode, items, start, inputs):
+    """Say where arguments and cotangents are; return which results have one, a bit each, -1 where Python has to act."""
+    i, which, slot, registry = 0, 0, word(items, start), h.tape.registry
+    while i < inputs:
+        value = ArrayObject(word(items, start + 2 + inputs + i))
+        place = value + HEADER
+        if load_i8(value + 8) != registry.float_type:
+            place = value.data if value.flags & A_SIMPLE == A_SIMPLE else 0
+        if place == 0:
+            return -1
+        store_i8(code.table + 8 * i, place)
+        i += 1
+    for k in range(code.results):
+        entry = PulledResult(code + 8 * (PullbackCode.SIZE + PulledResult.SIZE * k))
+        bucket = Bucket(arrived(h, slot + entry.slot))
+        which |= 1 << k if bucket != 0 else 0
+        store_i8(code.table + 8 * (inputs + k), bucket.pointer if bucket != 0 else entry.place)
+    return which
+
+
+def give_all(h: SweepHeader, block: FormBlock, slot, operands, which, results, count):
+    """Give operands the gradients that a program has computed, and let go of its results'; MEMORY or OK."""
+    entry, i, inputs = PulledOperand(results + 8 * PulledResult.SIZE * count), 0, block.inputs
+    while i < inputs:
+        key = word(operands, i)
+        input_block = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)
+        reached = key != 0 and entry.reaches & which != 0
+        if reached and give_to(h, input_block, key, entry.place, entry.count, 1.0) != structs.OK:
+            return structs.MEMORY
+        entry += 8 * PulledOperand.SIZE
+        i += 1
+    for k in range(count):
+        release(h, slot + PulledResult(results + 8 * PulledResult.SIZE * k).slot)
+    return structs.OK
+
+
+def rerun(h: SweepHeader, last, block: FormBlock):
+    """Run a program forward and back by machine code; MEMORY, OK, or PAUSE where Python has to do it."""
+    items, code, start = h.tape.words, PullbackCode(table_of(h, last + 1)), last + 1 - block.entries
+    if code.run == 0 or load_i8(code.busy) != 0:
+        return structs.PAUSE
+    which = fill_places(h, code, items, start, block.inputs)
+    if which < 0 or (which != 0 and call_word(code.run, code.table) >= 0):
+        return structs.PAUSE
+    results = code + 8 * PullbackCode.SIZE
+    return give_all(h, block, items[start], items + 8 * (start + 1), which, results, code.results)
 
 
 def run_back(h: SweepHeader, last, block: FormBlock):
     """Run a program back; MEMORY, OK, or PAUSE where Python has to do it."""
     items, table = h.tape.words, PullbackRun(table_of(h, last))
-    kept, size, inputs = ArrayObject(items[last - 1]).data, table.bytes, block.inputs
+    kept, size = ArrayObject(items[last - 1]).data, table.bytes
     if load_i8(kept + size) != 0:
         return structs.PAUSE
     copy_bytes(table.memory, kept, size)
@@ -248,17 +377,6 @@ def run_back(h: SweepHeader, last, block: FormBlock):
     which = enter(h, table, slot)
     if which != 0:
         run(table.rows, 0, table.row_count)
-        operands = items + 8 * (last + 2 - block.entries)
-        entry, i = PulledOperand(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * table.results)), 0
-        while i < inputs:
-            key = word(operands, i)
-            reached = key != 0 and entry.reaches & which != 0
-            if reached and give_to(h, block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i), key, entry) != structs.OK:
-                return structs.MEMORY
-            entry += 8 * PulledOperand.SIZE
-            i += 1
-        k = 0
-        while k < table.results:
-            release(h, slot + PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k)).slot)
-            k += 1
+        operands, results = items + 8 * (last + 2 - block.entries), table + 8 * PullbackRun.SIZE
+        return give_all(h, block, slot, operands, which, results, table.results)
     return structs.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
@@ -198,7 +199,8 @@ class PausedSweep(ArraySweep):
                 header[SweepHeader.resume] = _ACTED
                 return
         gradient = self._memory(self.space.flat[bucket + 1], form.spec) if flags & structs.TOUCHED else None
-        if form.kind == structs.PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == structs.REPLAYED:
+        role = form.block[FormBlock.SIZE + InputBlock.kernel] if form.kind == structs.PYTHON else 0
+        if role in (structs.REPLAYED, structs.RERUN):
             self._gather(instruction)
         self.call(instruction, gradient)
         header[SweepHeader.resume] = _RAN
@@ -209,7 +211,8 @@ class PausedSweep(ArraySweep):
         if len(call.specs) == 1:
             return
         cotangents = self.stash.setdefault(instruction.slot, {})
-        for k, (slot, spec) in enumerate(zip(call.outputs, call.specs, strict=True)):
+        for k, spec in enumerate(call.specs):
+            slot = call.output(instruction.slot, k)
             bucket = space.arrived(space.address, slot) if slot is not None else 0
             if bucket:
                 address = space.flat[(bucket - space.words[SweepHeader.buckets]) // 8 + 1]
@@ -358,6 +361,21 @@ def short_backward(entries: Any, x: Any, root: Callable[[Any], Root], readers: R
         if space.held:
             space.held = []
     return result
+
+
+@functools.cache
+def _handing() -> Callable[[Any, Any, list[None]], Any]:
+    return jit.bound("sweeps.short_backward_native", "hand_over", None)  # type: ignore[no-any-return]
+
+
+def handed_over(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, options: ShortOptions) -> Any:
+    """Do what :func:`short_backward` does; of a call that has kept its gradients, leaves are given these."""
+    value, targets, _, _, free, seen = options
+    if NATIVE and value is None and targets is None and free and not seen:
+        handed = _handing()(entries, x, readers.readers)
+        if handed is not NotImplemented:
+            return handed
+    return short_backward(entries, x, root, readers, options)
 
 
 def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...] | None) -> bool:

@@ -8,6 +8,7 @@ from kernels.language.llvm_values import Word
 from kernels.native.c_api import (
     A_SIMPLE,
     A_WRITEABLE,
+    COUNTED,
     SMALL_GRADIENT,
     STALE,
     UNHELD,
@@ -21,6 +22,7 @@ from kernels.native.c_api import (
     PyList_Append,
     PyList_GetItem,
     PyList_New,
+    PyList_Size,
     PyLong_FromLongLong,
     PyTuple_GetItem,
     PyTuple_New,
@@ -28,6 +30,7 @@ from kernels.native.c_api import (
     PyTuple_Size,
     TensorObject,
     call_word,
+    on_stack,
     tape_registry,
 )
 from kernels.native.memory import (
@@ -42,14 +45,16 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, elements, kind_of, new_tensor, owned, wrong
+from kernels.native.objects_native import array_of, dropped, elements, kind_of, new_tensor, owned, wrong
 from kernels.native.structs import (
+    GRADED,
     KEPT,
     LARGE,
     MEMORY,
     NEEDS_SEED,
     OK,
     PULLS,
+    PYTHON,
     RELEVANT,
     SINGLE,
     TAPE_BITS,
@@ -61,12 +66,13 @@ from kernels.native.structs import (
     FormBlock,
     FoundLeaf,
     InputBlock,
+    KeptCalls,
     RegistryTable,
     SweepHeader,
     TapeHeader,
 )
-from kernels.native.tape_native import block_at, seek
-from kernels.programs.replay_back_native import find, fold
+from kernels.native.tape_native import block_at, seek, take_out
+from kernels.programs.replay_back_native import can_hand_back, find, fold, role
 from kernels.programs.replay_native import LEAST_I8, add_zero, least
 
 # Gradients out of a sweep to leaves.
@@ -74,6 +80,7 @@ from kernels.programs.replay_native import LEAST_I8, add_zero, least
 # Finishes the gradients of leaves at the end of a sweep.
 
 BLOCK = 1024
+MOST_HANDED = 128  # operands of a call whose gradients are handed over
 
 
 def input_of_leaf(t, leaf_row: FoundLeaf):
@@ -159,8 +166,10 @@ def first(leaf: LeafObject, gradient):
 
 
 def put_aside(pairs, leaf, value):
-    """Append a leaf and its gradient, taking over the reference, to a list, new if 0; return it, 0 on failure."""
-    if pairs == 0:
+    """Append a leaf and its gradient, taking over the reference, to a list, new for None; return it, 0 on failure."""
+    none = tape_registry().none
+    if pairs == none:
+        Py_DecRef(none)
         pairs = PyList_New(0)
     pair = PyTuple_New(2) if pairs != 0 else 0
     if pair == 0:
@@ -178,10 +187,29 @@ def put_aside(pairs, leaf, value):
     return 0
 
 
+def give_first(leaf: LeafObject, value, size, pairs):
+    """Give a leaf its gradient of so many bytes, if that is its first one and small; else put both aside.
+
+    The reference to the value is taken over. Return the list of what is aside, None where nothing is; 0 on failure.
+    """
+    none, before = tape_registry().none, leaf.grad
+    if value != 0 and size < SMALL_GRADIENT and (before == 0 or before == none):
+        gradient = TensorObject(tensor_of(value, leaf))
+        if gradient != 0 and first(leaf, gradient):
+            return pairs
+        value = 0
+        if gradient != 0:  # code that ran during the allocation has given the leaf a gradient
+            value = owned(gradient.value)
+            Py_DecRef(gradient)
+    if value != 0:
+        return put_aside(pairs, leaf, value)
+    Py_DecRef(pairs)
+    return 0
+
+
 def deliver(h: SweepHeader, arrays):
     """Give leaves their gradients; return a list of those that Python has to add, or None; 0 with an exception."""
-    registry, t, buckets, leaves = tape_registry(), h.tape, h.buckets, h.leaves
-    pairs = 0
+    t, buckets, leaves, pairs = h.tape, h.buckets, h.leaves, owned(tape_registry().none)
     for k in range(h.leaf):
         leaf_row = FoundLeaf(leaves + 8 * FoundLeaf.SIZE * k)
         bucket, leaf, input_block = (
@@ -191,26 +219,10 @@ def deliver(h: SweepHeader, arrays):
         )
         if bucket.flags & TOUCHED == 0:
             continue
-        value, before = value_of(h, bucket, arrays, k), leaf.grad
-        small = input_block.buffer * input_block.item < SMALL_GRADIENT
-        if value != 0 and small and (before == 0 or before == registry.none):
-            gradient = TensorObject(tensor_of(value, leaf))
-            if gradient != 0 and first(leaf, gradient):
-                continue
-            value = 0
-            if gradient != 0:  # code that ran during the allocation has given the leaf a gradient
-                value = gradient.value
-                Py_IncRef(value)
-                Py_DecRef(gradient)
-        more = put_aside(pairs, leaf, value) if value != 0 else 0
-        if more == 0:
-            if value == 0 and pairs != 0:
-                Py_DecRef(pairs)
+        value = value_of(h, bucket, arrays, k)
+        pairs = give_first(leaf, value, input_block.buffer * input_block.item, pairs)
+        if pairs == 0:
             return 0
-        pairs = more
-    if pairs == 0:
-        pairs = registry.none
-        Py_IncRef(pairs)
     return pairs
 
 
@@ -291,6 +303,85 @@ def added(self: Word, args: Word, count: Word) -> Word:
     return result
 
 
+# A root that is a call with kept gradients (replay_back_native.py), of leaves alone: they get these as they are.
+
+handed = on_stack(3 * MOST_HANDED)
+
+
+def is_alone(registry: RegistryTable, key, gradient):
+    """Whether an operand is a leaf without hooks, and its gradient an object of the tape's alone, a float or none."""
+    leaf, kind = LeafObject(-key), kind_of(gradient)
+    if leaf < 0 or kind_of(leaf) != registry.leaf_type or leaf.hooks != 0:
+        return False
+    return kind != registry.array_type or load_i8(gradient) & COUNTED == 1
+
+
+def can_hand_over(t: TapeHeader, block: FormBlock, operands):
+    """Whether all operands are leaves whose gradients were kept."""
+    i, inputs, kept = 0, block.inputs, operands + 8 * (2 * block.inputs + 1)
+    if inputs > MOST_HANDED or not can_hand_back(t, block, operands, kept, 1.0):
+        return False
+    while i < inputs:
+        laid = load_i8(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i + InputBlock.shape_words))
+        if word(operands, i) != 0 and (laid == 0 or not is_alone(t.registry, word(operands, i), word(kept, i))):
+            return False
+        i += 1
+    return True
+
+
+def taken(registry: RegistryTable, place, size, item):
+    """The gradient at a place on the tape, which has None from now on; of its elements -0.0 is nothing, made 0.0."""
+    gradient = ArrayObject(load_i8(place))
+    store_i8(place, owned(registry.none))
+    if kind_of(gradient) == registry.array_type:
+        add_zero(gradient.data, np.uint64(size // item), item)
+    elif load_i8(gradient + HEADER) == LEAST_I8:
+        Py_DecRef(gradient)
+        return PyFloat_FromDouble(0.0)
+    return gradient
+
+
+def take(t: TapeHeader, block: FormBlock, operands, out):
+    """Write leaves, their gradients and their bytes, owned; how many."""
+    count, registry, i = 0, t.registry, 0
+    while i < block.inputs:
+        input_block = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
+        size, place = input_block.buffer * input_block.item, operands + 8 * (2 * block.inputs + 1 + i)
+        if word(operands, i) != 0 and load_i8(place) != registry.false:
+            store_i8(out + 24 * count, owned(-word(operands, i)))
+            store_i8(out + 24 * count + 8, taken(registry, place, size, input_block.item))
+            store_i8(out + 24 * count + 16, size)
+            count += 1
+        i += 1
+    return count
+
+
+def hand_over(self: Word, args: Word, count: Word) -> Word:
+    """``hand_over(entries, root, readers)``: what :func:`end` returns; NotImplemented where all has to be swept."""
+    registry = tape_registry()
+    if count != 3:
+        return wrong(registry)
+    t, x = TapeHeader(load_i8(args) + HEADER), TensorObject(word(args, 1))
+    slot = x.slot & ~UNHELD if kind_of(x) == registry.tensor_type and x.slot > 0 else 0
+    last = seek(t, slot) - 1 if slot >> TAPE_BITS == t.number and PyList_Size(word(args, 2)) == 0 else -1
+    block = FormBlock(block_at(t, last) if last >= 0 else 0)
+    start = last + 1 - block.entries if block != 0 else 0
+    is_kept = block != 0 and t.words[start] == slot and block.kind == PYTHON and role(block) == GRADED
+    if not is_kept or not can_hand_over(t, block, t.words + 8 * (start + 1)):
+        return owned(registry.not_implemented)
+    KeptCalls(ArrayObject(t.words[last - 1]).data).count = 0
+    out, pairs = handed(), owned(registry.none)
+    number = take(t, block, t.words + 8 * (start + 1), out)
+    t.words[last] = ~t.words[last]  # no Python code has run since the first look at the tape
+    if take_out(t, start) < 0:
+        t.words[last] = ~t.words[last]
+    for k in range(number):
+        leaf, gradient = word(out, 3 * k), word(out, 3 * k + 1)
+        pairs = give_first(leaf, gradient, word(out, 3 * k + 2), pairs) if pairs != 0 else dropped(gradient)
+        Py_DecRef(leaf)
+    return pairs
+
+
 # The short backward, from one root to leaves without observers, up to its sweep; unusual cases are left to Python.
 
 
@@ -322,7 +413,7 @@ def plant(h, t: TapeHeader, slot, value: ArrayObject):
     if last < 0:
         return 0
     block = block_at(t, last)
-    if t.words[last - block.entries + 1] != slot or block.kind != PULLS:
+    if t.words[last - block.entries + 1] != slot or not (block.kind == PULLS or role(block) == GRADED):
         return 0
     count, item, row, number = block.buffer, block.item, preset(h, slot), 1.0
     if kind_of(value) == registry.float_type:

@@ -9,6 +9,7 @@ from kernels.native.structs import (
     CLEARS,
     CONSTANT,
     CONSTANT_WANTED,
+    GRADED,
     IDENTITY,
     INTERRUPT_CHECK,
     KEPT,
@@ -25,6 +26,7 @@ from kernels.native.structs import (
     PYTHON,
     RELEVANT,
     REQUESTED,
+    RERUN,
     RESULT,
     SINGLE,
     TOUCHED,
@@ -44,7 +46,9 @@ from kernels.programs.replay_back_native import (
     fill,
     find,
     gradient_buffer,
+    hand_back,
     own_copy,
+    rerun,
     role,
     run_back,
     settle_view,
@@ -307,9 +311,13 @@ def without_python(h: SweepHeader, last, block, bucket: Bucket):
         return PAUSE
     if flags & TOUCHED != 0 and not dense(block, bucket):
         return MEMORY
-    if what == RESULT:
+    if what == RESULT or (what == GRADED and flags & TOUCHED == 0):
         return OK
-    return run_back(h, last, block) if h.batch == 1 else PAUSE
+    if what == GRADED:
+        return hand_back(h, last, block, bucket) if h.batch == 1 else PAUSE
+    if h.batch != 1:
+        return PAUSE
+    return rerun(h, last, block) if what == RERUN else run_back(h, last, block)
 
 
 def step(h: SweepHeader, last, block: FormBlock, bucket: Bucket):

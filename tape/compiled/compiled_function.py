@@ -35,7 +35,16 @@ from tape.compiled.call_key import (
     shared_input,
 )
 from tape.compiled.compiled_program import CompiledProgram, Specialization
-from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
+from tape.compiled.native_calls import (
+    MOST_PLANS,
+    MOST_TIMES,
+    NativePlan,
+    NativeUse,
+    TensorPlan,
+    is_ready,
+    named,
+    plan_of,
+)
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
@@ -107,7 +116,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
                 if replayed is not None:
                     if replayed[0] is not program:
                         self._fast = replayed[0], state, shape
-                    self._prepare(replayed[0], state, shape)
+                    self._prepare(replayed[0], state, shape, values)
                     return replayed[1][0]
         return self._called(args, kwargs)
 
@@ -182,11 +191,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             if not same and not program.is_near(result, expected, call.values, tensors=not call.arrays):
                 self._differed(program, current)
                 return expected
-        if program.is_plain and self.check != "always" and CallShape.suits(call):
+        if program.is_of_tensors and self.check != "always" and CallShape.suits(call):
             program.expect(call, current.outside.values())
             shape = None if call.is_flat else CallShape(call)
-            self._fast = program, current, shape
-            self._prepare(program, current, shape)
+            self._fast = (program, current, shape) if program.is_plain else None
+            self._prepare(program, current, shape, call.values)
         return result
 
     def _differed(self, program: CompiledProgram, current: Specialization) -> None:
@@ -212,20 +221,25 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             self._settle()
             self._fast, self._direct, self._plans = None, [], ()
 
-    def _prepare(self, program: CompiledProgram, state: Specialization, shape: CallShape | None) -> None:
+    def _prepare(
+        self, program: CompiledProgram, state: Specialization, shape: CallShape | None, values: Sequence[Any]
+    ) -> None:
         """Have the next calls like this one, which has been replayed, made natively, if possible."""
         direct = self._direct
         if direct and direct[0].program is program and not direct[0].is_stale:
+            if isinstance(direct[0].runs, TensorPlan):
+                direct[0].runs.meet(values)
             return
         machine = program._first.get(self._runs_back)
-        if type(machine) is not CompiledMachine or machine.words is None:
+        if not is_ready(program, machine):
             return
         if state.planned.get(program, 0) >= MOST_TIMES:
             return
         plan = state.plans.get(program)
         if plan is None or plan.is_stale:
-            simple = program.is_plain and not program.tensors
-            plan = plan_of(program, state, machine, shape, self._direct_form(program) if simple else None)
+            direct_by = program.is_of_tensors if program.tensors else program.is_plain
+            form = self._direct_form(program) if direct_by else None
+            plan = plan_of(program, state, machine, shape, form, values)
         with self._lock:
             if self._dynamic or state.dynamic:  # another thread has found that out
                 return
@@ -530,10 +544,11 @@ def _leaf_of(kind: Any) -> str:
 
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    recipe, machine = program._recipe, program._first.get(reverse)
     pulling = vars(program).get("pulling")
     if pulling is not None and pulling.kept is not None:
         yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    program, reverse = program.run_by(reverse=reverse)
+    recipe, machine = program._recipe, program._first.get(reverse)
     if isinstance(machine, CompiledMachine):
         account, places = machine.code.account, _places_in(recipe)
         if account is not None:
@@ -544,7 +559,7 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
         yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
     elif program._mode == "eager":
         yield 'interpreter: the mode is "eager"'
-    elif program.writes:
+    elif program._recipe.written:
         yield "interpreter: it writes to arguments"
     elif reverse in program._due:
         meanwhile = ", while machine code is being made" if reverse in program._beside else ""

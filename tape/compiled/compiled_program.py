@@ -14,6 +14,7 @@ import numpy as np
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.specs import Spec
 from kernels.foundation.tables import cached_property
+from kernels.kinds.reference_tape import root_of
 from kernels.kinds.routine import Callback, Custom, Routine
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
@@ -23,7 +24,7 @@ from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
-from tape.programs.program import Program
+from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
@@ -32,7 +33,7 @@ from tape.tensors.pytrees import Signature, flattened
 from tape.tensors.tensor import Array, Tensor, as_array
 from tape.transforms.value_and_grad import check_written
 from tape.watching.frame_events import GENERATORS
-from tape.watching.snapshots import ArrayContent, contents_of, found_in
+from tape.watching.snapshots import ArrayContent, contents_of, found_in, same_memory
 from tape.watching.watched import CodeKey, CodeWatch, Finder, Unseen, Watch, changed_of
 
 _FEW = 8
@@ -57,6 +58,7 @@ class CompiledProgram(Program):
     mode: modes.Mode
     dtype: np.dtype[Any]
     tensors = False  # whether the last call was on tensors
+    plan: Any = None  # by which native code calls it (native_calls.py)
     _leaves: list[tuple[type, Spec | None, bool]]
     _requires_grad = False  # whether one of them requires grad
     alike: list[tuple[int, int]]
@@ -68,7 +70,8 @@ class CompiledProgram(Program):
     _held: tuple[Any, CompiledCode | None] = (None, None)
     """Machine code in which what comes from outside is constant: its values, and the code."""
     _readers: list[tuple[Tensor, Array]]
-    live: list[Array]  # the arrays from outside that it reads by reference
+    live: list[Array]
+    contents: Callable[[], Sequence[ArrayContent]]  # what is compared before each call
     _written: list[int]
     _fresh: bool  # whether results hold arrays that are no values of the program, and are copied for each call
 
@@ -88,9 +91,16 @@ class CompiledProgram(Program):
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         compiled = super()._compile(reverse=reverse, always=always)
-        if compiled and self.hits:
-            self.due = min(self.due, self.hits)
+        if compiled:
+            self.check_soon()
         return compiled
+
+    def check_soon(self) -> None:
+        """Have the next replay checked, which runs other code."""
+        if self.plan is not None:
+            self.plan.halt()
+        if self.hits:
+            self.due = min(self.due, self.hits)
 
     def alone(self) -> Recipe:
         """Return the recipe with what comes from outside as constants, which have the values that it has now."""
@@ -113,20 +123,29 @@ class CompiledProgram(Program):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
-        return ProgramPullback(self._recipe, keeps=not self.live)
+        return ProgramPullback(self._recipe, PullbackProgram(self), live=len(self.live))
 
-    def pinned(self) -> Callable[[], Program]:
-        """Return what gives this program, or, once an array from outside holds something else, one of constants."""
-        contents = [ArrayContent(array) for array in self.live]
+    def live_now(self) -> Sequence[Any]:
+        """Return what the ``live`` arrays hold now: copies, unless the tape makes one before they are written."""
+        return [x.copy(order="K") if held is None else held for x, held in zip(self.live, self.held(), strict=True)]
 
-        def then() -> Program:
-            if not any(content.changed() for content in contents):
-                return self
-            held = {id(content.array): content.held for content in contents}
-            nodes = [replace(n, constant=held.get(id(n.constant), n.constant)) for n in self._recipe.nodes]
-            return self.with_recipe(replace(self._recipe, nodes=nodes), self._signature)
+    def held(self) -> Sequence[Any]:
+        """Return the same, with None in place of new copies: of what is compared before each call there are some."""
+        if not self.live:
+            return ()
+        compared = [c for c in self.contents() if not c.trusted and c.array.strides == c.held.strides]
+        held = {_layout(c.array): c.held for c in compared}
+        of_tensors = {where(root_of(array)) for _, array in self._readers}
+        return [held.get(_layout(x), x if where(root_of(x)) in of_tensors else None) for x in self.live]
 
-        return then if contents else super().pinned()
+    def with_live(self, arrays: Sequence[Any]) -> Program:
+        """Return this program, or, where an array from outside holds something else by now, one of constants."""
+        pairs = list(zip(self.live, arrays, strict=True))
+        if all(array is then or same_memory(array, then) for array, then in pairs):
+            return self
+        held = {id(array): then for array, then in pairs}
+        nodes = [replace(n, constant=held.get(id(n.constant), n.constant)) for n in self._recipe.nodes]
+        return self.with_recipe(replace(self._recipe, nodes=nodes), self._signature)
 
     def native_code(self, *, reverse: bool) -> CompiledCode:
         """Return machine code, with the present values of what comes from outside; ProgramError where there is none."""
@@ -171,7 +190,14 @@ class CompiledProgram(Program):
     @property
     def is_machine_code(self) -> bool:
         """Whether replays run machine code."""
-        return any(isinstance(machine, CompiledMachine) for machine in self._first.values())
+        pulling = vars(self).get("pulling")
+        machines = [*self._first.values(), *(() if pulling is None else pulling.program._first.values())]
+        return any(isinstance(machine, CompiledMachine) for machine in machines)
+
+    def run_by(self, *, reverse: bool) -> tuple[Program, bool]:
+        """Return what runs calls like the last one, and whether with gradients: on tensors perhaps the pullback."""
+        pulling = vars(self).get("pulling") if self.tensors and not reverse else None
+        return (self, reverse) if pulling is None or True not in pulling.program._first else (pulling.program, True)
 
     @property
     def rounding(self) -> float:
@@ -185,6 +211,7 @@ class CompiledProgram(Program):
         if not self.rounding or self.generators:
             return False
         recipe, interpreter = self._recipe, copy.copy(self)
+        vars(interpreter).pop("pulling", None)
         interpreter._mode, interpreter._budget = "eager", None
         runs = []
         for near in one_rounding_apart(values):
@@ -198,6 +225,7 @@ class CompiledProgram(Program):
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
         with self._lock:
+            vars(self).pop("pulling", None)
             self._mode, self.due = "eager", self.hits
             for reverse in (False, True):
                 self._due.pop(reverse, None)
@@ -210,6 +238,11 @@ class CompiledProgram(Program):
     def is_plain(self) -> bool:
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self.writes or self._fresh)
+
+    @cached_property
+    def is_of_tensors(self) -> bool:
+        """Whether it is, but for tensors from outside that require grad."""
+        return all(isinstance(x, Tensor) for x in self._outside) and not (self.writes or self._fresh)
 
     @cached_property
     def is_simple(self) -> bool:
@@ -348,6 +381,10 @@ class CompiledProgram(Program):
         return self._template.filled(
             [kept(self._kept[i]) if i in self._kept else next(remaining) for i in range(count)]
         )
+
+
+def _layout(array: Array) -> tuple[Any, ...]:
+    return where(array), array.shape, array.strides, array.dtype
 
 
 def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -602,6 +639,7 @@ class Specialization:
         if self.dynamic:
             return
         program = self._finish(program_of(earlier, recording))
+        program.contents = lambda: self.contents
         if replaced is not None:
             program.hits, program.due = replaced.hits, replaced.due
             self.programs.remove(replaced)

@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
+from kernels.foundation.specs import SCALAR, is_dense
 from kernels.kinds.routine import Guard, LoopMark
+from kernels.language import jit
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import CallPlan
-from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.native.memory import where
-from kernels.programs.machine import GuardMissed
+from kernels.machine_code.call_structs import CallOnTensors, CallPlan, TensorOperand
+from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm, rows_table
+from kernels.native.memory import row, where
+from kernels.native.structs import LARGE, MOST_RESULTS, FormBlock, PullbackCode, PulledOperand, PulledResult
+from kernels.programs.machine import GuardMissed, Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
 from tape.compiled.call_key import CallShape, positional_names
@@ -28,11 +32,13 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
 from tape.programs.program import Program, read_programs
+from tape.programs.replaying import SAVED, ReplayCall
 from tape.programs.saving import MAGIC, read_content, write_programs
 from tape.recording import to_python
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
 from tape.tensors.pytrees import LEAF, Signature, Structure
+from tape.tensors.tensor import Array, Tensor
 from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
@@ -42,6 +48,8 @@ from tape.transforms.value_and_grad import Differentiated, arranged
 
 MOST_PLANS = 4  # plans of a function that native code tries, one after the other
 MOST_TIMES = 8  # how many times a plan is made for one program: its watches may be others than native code can see
+_MANY, _MOST_COPIED = 4, 1 << 22
+"""Replays, behind which it pays to have native code run the interpreter's rows, and bytes of the memory for that."""
 _FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
@@ -115,18 +123,158 @@ class StructureSteps:
         self._parts(structure, depth + 1)
 
 
+class TensorPlan:
+    """How native code calls a program on tensors, with all that its words refer to."""
+
+    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int) -> None:
+        self.program, self.pulling, held = program, program.pulling, program.held()
+        pulling, self._machines = self.pulling, dict[bool, Any]()
+        call_form = pulling.call_form(values, kept=False)
+        form, table = call_form.form, pulling.kept_calls
+        if pulling.one is None:
+            form, table = pulling.code_form(values), self._pullback(values)
+        objects = [*held, table]
+        safe = [now is not array for now, array in zip(held, program.live, strict=True)]
+        self._objects = np.array([*map(id, objects), *safe, True], np.int64)
+        outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
+        results = [n for f, source in outputs for n in (where(f.block), f.code, id(source))]
+        self._results, self._one = np.array(results or [0], np.int64), np.array(pulling.one)
+        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * len(values), call_form.needs)
+        largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
+        head = row(
+            CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
+            operands=len(values), block=where(form.block), code=form.code, context=id(self._kept[-1]),
+            calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
+            saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
+            several=where(self._results) if outputs else 0,
+            room=int(form.block[FormBlock.entries] + sum(f.block[FormBlock.entries] for f, _ in outputs)),
+        )  # fmt: skip
+        for k, x in enumerate(values):
+            reached = call_form.reached[k] if call_form.reached else None
+            gradient, outside = -1 if reached is None else 1 + reached, id(x) if k >= count else 0
+            head += row(TensorOperand, outside=outside, wanted=x._slot is not None, gradient=gradient)
+        self._forms = [[x._form, x._form] for x in values]
+        self.words = np.array(head, np.int64)
+        self.meet(values[:count])
+
+    @classmethod
+    def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
+        """Return the plan for these values; None where Python makes such calls."""
+        count, values = len(values), [*values, *program.outside()]
+        pulling, most = program.pulling, call_structs.MOST_OPERANDS
+        tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) and x.spec.in_order for x in values)
+        shaped = program._single if len(pulling.specs) == 1 else program._tuple
+        if not (tensors and shaped and pulling.direct) or max(len(values), len(pulling.specs)) > most:
+            return None
+        if pulling.one is None:
+            in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in values)
+            fits = in_order and len(pulling.specs) <= MOST_RESULTS
+        else:
+            fits = pulling.call_form(values, kept=False).runs_natively
+        return cls(program, values, count) if fits and all(x is not None for x in program.held()) else None
+
+    def _pullback(self, values: Sequence[Any]) -> Array:
+        """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
+        pulling, machine = self.pulling, self.pulling.program._first[True].formed(ReturnForm(call_structs.FLAT))
+        code, count = machine.code, len(values)
+        nothing = [np.full(s.shape, -0.0, s.dtype) for s in pulling.specs]
+        scratch = [np.empty(s.shape, s.dtype) for s in (*code.outputs, *code.gradients)]
+        first = len(code.arguments) + len(code.constants)
+        machine.places[first : first + len(scratch)] = list(map(where, scratch))
+        words = row(
+            PullbackCode, run=code.address, table=where(machine.places), busy=where(machine._busy), arguments=count,
+            work=code.elements, results=len(nothing),
+        )  # fmt: skip
+        for k, x in enumerate(nothing):
+            slot = 1 + k if len(nothing) > 1 else 0
+            words += row(PulledResult, slot=slot, place=where(x), count=x.size, item=x.itemsize)
+        gradients = dict(zip(pulling.graded, scratch[len(code.outputs) :], strict=True))
+        for i in range(count):
+            reaches, g = sum(1 << k for k, reached in enumerate(pulling.reached) if i in reached), gradients.get(i)
+            words += row(PulledOperand, place=where(g), count=g.size, reaches=reaches) if g is not None else [0, 0, 0]
+        self._code = machine, nothing, scratch
+        return np.array(words, np.int64)
+
+    def meet(self, values: Sequence[Any]) -> None:
+        """Take tensors of these forms, too, and run what there is by now."""
+        values = [*values, *self.program.outside()]
+        for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
+            self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
+            at = CallOnTensors.SIZE + TensorOperand.SIZE * k
+            self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
+        runs = self.pulling.program._first.get(True), self.program._first.get(False)
+        for reverse, machine in zip((True, False), runs, strict=True):
+            if type(self._machines.get(reverse)) is type(machine) or (reverse and self.pulling.one is None):
+                continue
+            if isinstance(machine, CompiledMachine) and machine.words is not None:
+                self._machines[reverse] = code = machine.formed(ReturnForm(call_structs.FLAT))
+                assert code.words is not None
+                self.words[CallOnTensors.kept if reverse else CallOnTensors.forward] = where(code.words)
+                if reverse:
+                    code.places[len(values)], self.words[CallOnTensors.rows] = where(self._one), 0
+            elif reverse and isinstance(machine, Machine) and machine.is_one_run:
+                self._machines[reverse] = copied = machine.copy()
+                self.words[CallOnTensors.rows] = where(copied.exchange.table)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether other machines run the program now."""
+        return self.pulling is not self.program.pulling
+
+    def most(self) -> int:
+        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
+        due: dict[bool, int] = self.pulling.program._due
+        return due.get(True, sys.maxsize) - 2
+
+    def count(self, taken: int) -> None:
+        """Count calls that it has made."""
+        due = self.pulling.program._due
+        if True in due and self.words[CallOnTensors.rows]:
+            due[True] = max(due[True] - taken, 1)
+
+
+class RowsPlan:
+    """How native code calls a program on arrays that the interpreter runs, until there is machine code."""
+
+    def __init__(self, program: CompiledProgram, machine: Machine, form: ReturnForm, *, reverse: bool) -> None:
+        self._program, self._reverse, self._machine = program, reverse, machine.copy()
+        self._busy = np.zeros(1, np.int64)
+        self.words, self._shapes = rows_table(form, len(machine.outputs) + len(machine.gradients), self._busy)
+        self.rows: Array = self._machine.exchange.table
+
+    def most(self) -> int:
+        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
+        return self._program._due.get(self._reverse, sys.maxsize) - 2
+
+    def count(self, taken: int) -> None:
+        """Count calls that it has made."""
+        if self._reverse in self._program._due:
+            self._program._due[self._reverse] = max(self._program._due[self._reverse] - taken, 1)
+
+
 class NativePlan:
     """The plan of a program, with all that its words refer to."""
 
     def __init__(
-        self, program: CompiledProgram, machine: CompiledMachine, checks: Checks, steps: StructureSteps | None
+        self,
+        program: CompiledProgram,
+        machine: Any,
+        checks: Checks,
+        steps: StructureSteps | None,
+        runs: TensorPlan | RowsPlan | CompiledMachine,
     ) -> None:
-        self.program, self.machine, self.checks = program, machine, checks
+        self.program, self._machine, self.checks, self.runs = program, machine, checks, runs
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
         head = [0] * CallPlan.SIZE
-        assert machine.words is not None
-        head[CallPlan.machine], head[CallPlan.misses] = where(machine.words), where(self.misses)
+        if isinstance(runs, TensorPlan):
+            head[CallPlan.tensors] = where(runs.words)
+        else:
+            assert runs.words is not None
+            head[CallPlan.machine] = where(runs.words)
+        if isinstance(runs, RowsPlan):
+            head[CallPlan.rows] = where(runs.rows)
+        head[CallPlan.misses] = where(self.misses)
         head[CallPlan.variable], head[CallPlan.mode] = id(modes._mode), id(self.mode)
         head[CallPlan.defaults], head[CallPlan.name], head[CallPlan.dtype] = id(DEFAULT), id(_NAME), id(self.dtype)
         head[CallPlan.rest], head[CallPlan.true] = 0 if self.rest is None else id(self.rest), id(True)
@@ -150,7 +298,13 @@ class NativePlan:
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        self.words[CallPlan.left] = max(self.program.due - self.program.hits, 0)
+        left = self.program.due - self.program.hits
+        most = left if isinstance(self.runs, CompiledMachine) else self.runs.most()
+        self.words[CallPlan.left] = max(min(left, most), 0)
+
+    def halt(self) -> None:
+        """Leave the next call to Python."""
+        self.words[CallPlan.left] = 0
 
     def settle(self) -> None:
         """Count, for the program, the calls that were taken."""
@@ -159,6 +313,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.hits += taken
+            if not isinstance(self.runs, CompiledMachine):
+                self.runs.count(taken)
         if self.program.lines and self.misses.any():
             missed = self.misses.copy()
             self.misses -= missed
@@ -167,17 +323,38 @@ class NativePlan:
     @property
     def is_stale(self) -> bool:
         """Whether something that it looked at is no longer what it was, if perhaps of the same value."""
-        return bool(self.words[CallPlan.stale])
+        if isinstance(self.runs, TensorPlan):
+            return bool(self.words[CallPlan.stale]) or self.runs.is_stale
+        return bool(self.words[CallPlan.stale]) or self._machine not in self.program._first.values()
+
+
+def is_ready(program: CompiledProgram, machine: Any) -> bool:
+    """Whether a program, run by this machine, has what a plan needs; on tensors the machine code of both ways.
+
+    Rows of the interpreter will do where they are one run, of calls that are many.
+    """
+    if program.tensors:
+        machine, forward = program.pulling.program._first.get(True), machine
+        if program.pulling.one is None and getattr(forward, "words", None) is None:
+            return False
+    if isinstance(machine, Machine):
+        pays = program.hits >= _MANY and machine.size <= _MOST_COPIED
+        return pays and machine.is_one_run and (not program.tensors or program.pulling.one is not None)
+    return getattr(machine, "words", None) is not None
 
 
 def plan_of(
     program: CompiledProgram,
     state: Specialization,
-    machine: CompiledMachine,
+    machine: Any,
     shape: CallShape | None,
     form: ReturnForm | None,
+    values: Sequence[Any],
 ) -> NativePlan | None:
-    """Return the plan of a program whose results are given in a form; None where native code cannot make its calls."""
+    """Return the plan of a program whose results are given in a form; None where native code cannot make its calls.
+
+    The ``values`` are those of a call such as it is to make.
+    """
     state.plans.pop(program, None)
     try:
         steps = None if shape is None else StructureSteps.of_arguments(shape)
@@ -190,7 +367,17 @@ def plan_of(
     checks.add_references(program._readers)
     if not checks.holds:
         return None
-    plan = state.plans[program] = NativePlan(program, machine.formed(form), checks, steps)
+    runs: TensorPlan | RowsPlan | None = None
+    if program.tensors:
+        runs = TensorPlan.of(program, values)
+        if runs is None:
+            state.planned[program] = MOST_TIMES
+            return None
+    elif isinstance(machine, Machine):
+        runs = RowsPlan(program, machine, form, reverse=program._first.get(True) is machine)
+        state.planned[program] -= 1
+    plan = state.plans[program] = NativePlan(program, machine, checks, steps, runs or machine.formed(form))
+    program.plan = plan
     return plan
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.foundation.specs import FreedError, GradientObserver, Spec
 from kernels.kinds.routine import Unsettled
-from kernels.native.structs import TAPE_BITS
+from kernels.native.structs import PYTHON, TAPE_BITS
 from kernels.sweeps import reverse
 from tape import errors
 from tape.engine import graph_observers
@@ -42,17 +42,14 @@ def native_backward(
         if tape is modes.ASK_MODE:
             return NotImplemented
         tape = modes.own_tape()
-    form, value = x._form, None
+    form, value = x._form, None if gradient is None else _value(gradient, x._form.spec)
     seen = _seen(tape, free=free, accumulates=targets is None) if tape.hooks or tape.nodes or tape.retained else ()
-    if gradient is not None:
-        value = _value(gradient, form.spec)
-        if value is None:
-            return NotImplemented
-    elif form.spec.size != 1:
+    if value is None and (gradient is not None or form.spec.size != 1):
         return NotImplemented
     try:
         how = value, targets, alone, tensors, free, seen
-        outcome = reverse.short_backward(tape.entries, x, _root, tape, how)
+        run = reverse.handed_over if form.kind == PYTHON else reverse.short_backward
+        outcome = run(tape.entries, x, _root, tape, how)
     except Unsettled:
         return NotImplemented
     except FreedError:

@@ -53,7 +53,7 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         return None
     slot, form = root._slot, root._form
     spec: Spec = form.spec
-    if type(slot) is not int or slot >> TAPE_BITS != tape.number or form.kind != PULLS:  # type: ignore[union-attr]
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number or form.kind != PULLS:
         return None
     if weight is None:
         weight = constant_tensor(1.0) if spec is SCALAR else None

@@ -37,9 +37,9 @@ from tape.tensors.tensor import Tensor
 def family_offset(x: Tensor) -> int | None:
     """Return where a gradient begins in the gradient buffer of its family; None for a tensor with its own buffer."""
     form = x._form
-    if type(x._slot) is not int or form.kind == PULLS:  # type: ignore[union-attr]
+    if type(x._slot) is not int or form.kind == PULLS:
         return None
-    return x._offset if form.kind == VIEW else 0  # type: ignore[union-attr]
+    return x._offset if form.kind == VIEW else 0
 
 
 def check_apart(x: Tensor) -> None:

@@ -320,7 +320,7 @@ def _tensor_of(edge: Any) -> Tensor:
         return owner if owner is not None else _standing(node, node.spec)
     slot = node._slot
     if isinstance(node, FunctionNode) and (call := node._called()) is not None and len(call.specs) > 1:
-        slot = call.outputs[place]
+        slot = call.output(slot, place)
     instruction = None if slot is None else record.locate(slot)
     if instruction is None:
         raise errors.GradError(errors.SECOND_TIME)

@@ -350,7 +350,7 @@ def add_again(x: Tensor, value: Any) -> bool:
     if tape.given_arrays:
         release_elements(base_of(x), x)
     slot, source = x._slot, value._slot
-    if type(slot) is not int or x._form.kind != VIEW:  # type: ignore[union-attr]
+    if type(slot) is not int or x._form.kind != VIEW:
         return False
     base, new = x._base, value._value
     before = base._slot

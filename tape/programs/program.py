@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-import os
-import queue
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +18,12 @@ from kernels.foundation.tables import Lock, cached_property
 from kernels.kinds.routine import Unsettled
 from kernels.language import jit
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.tiers import Unprofitable, compiled_machine, reason_of
+from kernels.machine_code.tiers import BackgroundCompile, Outcome, Unprofitable, compiled_machine, reason_of
+from kernels.native.structs import KeptCalls
 from kernels.native.threads import WORKERS
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
-from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan
+from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan, pullback_recipe
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
@@ -33,6 +31,7 @@ from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
+    MOST_CALLS,
     CallForm,
     ProgramPullback,
     ReplayGradient,
@@ -52,53 +51,12 @@ from tape.transforms.value_and_grad import argument_value, check_written
 
 # Tiers of a program: rows at once, machine code when the compiler is done.
 
-Outcome = CompiledMachine | Uncompiled
 # What a fault of the compiler raises; the interpreter then serves, and a warning tells of it.
 _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
 
 
 class Failed(Uncompiled):
     """The compiler has a fault."""
-
-
-class BackgroundCompile:
-    """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
-
-    def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
-        self.calls, self.seconds = calls, 0.0
-        """How many calls go on beside it, and how long it takes, about, as far as that is known."""
-        self._make, self._made = make, list[Outcome]()
-        self._process, self._stages = os.getpid(), queue.SimpleQueue[float]()
-        self._thread = threading.Thread(target=self._run, name="tape: compiling")
-        try:
-            self._thread.start()
-        except RuntimeError:  # there are no threads here, or no more
-            self._run()
-            self._process = -1
-
-    def _run(self) -> None:
-        try:
-            self._made.append(self._make(self._stages.put))
-        finally:
-            self._stages.put(0.0)
-
-    def more_calls(self, calls_in: Callable[[float], int]) -> int:
-        """Return how many more calls go on beside it: as many as its next stages take, 0 behind the last."""
-        while self._process == os.getpid() and (stage := self._stages.get()):
-            self.seconds += stage
-            more = calls_in(self.seconds) - self.calls
-            if more > 0:
-                self.calls += more
-                return more
-        return 0
-
-    def result(self) -> Outcome:
-        """Return what was made."""
-        if self._process == os.getpid():
-            self._thread.join()
-        if not self._made:
-            self._run()
-        return self._made[0]
 
 
 def set_num_threads(n: int) -> None:
@@ -150,6 +108,7 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     )
 
 
+_CALL_ON_TENSORS = 12e-6  # seconds that Python takes for a call of several results, and for its way back, about
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
     "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
@@ -184,6 +143,8 @@ class Program(Seen):
     """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
     _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
     _order: Literal["C", "K"] = "C"  # of results that are arrays
+    live: Sequence[Any] = ()  # the arrays from outside that it reads by reference
+    _cotangents: dict[int, int] | None = None  # of which results, by number, which arguments are cotangents
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -265,7 +226,10 @@ class Program(Seen):
             return None
         finally:
             machines.append(machine)
-            if reverse in self._due:
+            left = self._due.get(reverse, 0)
+            if left > 1:
+                self._due[reverse] = left - 1
+            elif left:
                 self._count(reverse=reverse)
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
@@ -276,11 +240,19 @@ class Program(Seen):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return ProgramPullback(self._recipe)
+        return ProgramPullback(self._recipe, PullbackProgram(self))
 
-    def pinned(self) -> Callable[[], Program]:
-        """Return what gives, at any later time, this program with what it reads from outside now."""
-        return lambda: self
+    def check_soon(self) -> None:
+        """Take note that other code runs from now on."""
+
+    def live_now(self) -> Sequence[Any]:
+        """Return what the ``live`` arrays hold now; nobody writes there before the tape has made a copy."""
+        return ()
+
+    def with_live(self, arrays: Sequence[Any]) -> Program:
+        """Return the program that reads these in place of its ``live`` arrays."""
+        del arrays
+        return self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         values = [x._value if isinstance(x, Tensor) else x for x in arguments]
@@ -292,11 +264,33 @@ class Program(Seen):
     ) -> list[Tensor] | None:
         """Replay on floats and arrays, as one instruction of the ``known`` form; None if there is more to do."""
         kept = self.pulling.kept
+        if self.pulling.keeps_gradients():
+            try:
+                results = self.pulling.program.computed([*values, self.pulling.one])
+            except Exception as error:
+                if isinstance(error, ProgramError):
+                    raise
+                self.pulling.kept_calls[KeptCalls.count] = MOST_CALLS  # the forward tells whether the error is its own
+            else:
+                return recorded(self, arguments, results[:1], values, known=known, gradients=results[1:])
         if kept is None:
             results = self._whole(values, reverse=False)
             return None if results is None else recorded(self, arguments, results, values)
+        self._approach_code()
         results = kept.forward(values)
         return None if results is None else recorded(self, arguments, results[:-1], values, results[-1], known)
+
+    def _approach_code(self) -> None:
+        """Count a call, and its pullback, that a machine which keeps memory runs, towards machine code of both."""
+        for program, reverse in ((self, False), (self.pulling.program, True)):
+            if reverse not in program._first:
+                machine = program._machine(reverse=reverse)
+                program._machines[reverse].append(machine)
+                if reverse in program._due and isinstance(machine, Machine):
+                    machine.call = _CALL_ON_TENSORS
+                    program._due[reverse] = calls_until_compiled(machine)
+            if reverse in program._due:
+                program._count(reverse=reverse)
 
     @contextmanager
     def _run(self, arguments: Sequence[Any], *, reverse: bool) -> Iterator[AnyMachine]:
@@ -386,7 +380,8 @@ class Program(Seen):
                 compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
                 if compiles and self._compile(reverse=reverse):
                     return self._machines[reverse].pop()
-                machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+                made = plan(self._recipe, reverse=reverse, cotangents=self._cotangents)
+                machine = Machine(made, exactly=self._exactly, marks=self._cotangents is not None)
                 self._check_budget(machine)
                 if self._mode == "default":
                     self._due[reverse] = calls_until_compiled(machine)
@@ -452,6 +447,7 @@ class Program(Seen):
         Without ``always`` that may be that it is as fast.
         """
         memory, make = self._budget, functools.partial(compiled_machine, self._recipe, reverse=reverse)
+        make = functools.partial(make, cotangents=self._cotangents)
         make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
         try:
             machine = make(memory=memory)
@@ -518,6 +514,33 @@ class Program(Seen):
     def __len__(self) -> int:
         """Return the number of operations."""
         return len(self._recipe.steps)
+
+
+class PullbackProgram(Program):
+    """The results and gradients of a program, from its arguments and the cotangents of its results."""
+
+    _exactly = True
+
+    def __init__(self, of: Program) -> None:
+        self._of, self._mode, self._budget = of, of._mode, of._budget
+        self._recipe, self._cotangents = pullback_recipe(of._recipe)
+        self._template, self._kept = of._template, of._kept
+        self._begin()
+
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
+        compiled = super()._compile(reverse=reverse, always=always)
+        if compiled:
+            self._of.check_soon()
+        return compiled
+
+    def computed(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return results, then gradients, in which -0.0 marks what nothing reached; floats and arrays."""
+        computed = self._whole(values, reverse=True)
+        if computed is None:
+            with self._run(values, reverse=True) as machine:
+                results = [*machine.outputs, *machine.gradients]
+                computed = tuple([scalar_or_array(np.array(x, order="C")) for x in results])
+        return computed
 
 
 def program_of(

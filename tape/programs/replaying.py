@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.foundation.specs import SCALAR, Array, Spec, dense
-from kernels.foundation.tables import Lock, Recent, cached_property
+from kernels.foundation.tables import Recent, cached_property
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
-from kernels.kinds.routine import Unsettled
-from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
-from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
+from kernels.kinds.routine import Callback, Custom, Unsettled
+from kernels.native.structs import GRADED, LARGE, REPLAYED, RERUN, RESULT, TAPE_BITS, FormBlock, InputBlock, KeptCalls
+from kernels.programs.machine import KeptReplay, kept_replay
 from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
@@ -26,7 +28,7 @@ from tape.func import jvp
 from tape.operations import writes
 from tape.recording import record, views
 from tape.recording.views import clone
-from tape.tensors import grad_modes, modes
+from tape.tensors import grad_modes, modes, tapes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, new, scalar_or_array
 from tape.transforms.batched_run import ProgramRun
@@ -143,6 +145,9 @@ def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) 
 # for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
+_MOST_KEPT, MOST_CALLS = 4, 32
+"""Calls that keep gradients though no backward was taken of the ones before, at first; twice as many each time that one
+was taken of a call that had kept none, up to so many."""
 SAVED = object()  # stands among the arguments of a replay for a tensor that the tape has saved
 _NO_TENSOR = "no tensor"
 
@@ -152,6 +157,7 @@ class CallForm(NamedTuple):
 
     ``table`` is what a sweep runs them back by, None where Python does; ``needs`` says of the program and of each
     argument whether it requires grad, ``tensors`` which arguments are tensors, ``saved`` stands for these if all are.
+    Of a program that keeps gradients, ``reached`` has the number of each tensor's, None for none.
     """
 
     form: Form
@@ -159,18 +165,25 @@ class CallForm(NamedTuple):
     needs: list[bool]
     tensors: list[int]
     saved: list[Any] | None
+    reached: list[int | None]
+
+    @property
+    def runs_natively(self) -> bool:
+        """Whether native code can make, and run back, calls that keep gradients."""
+        role = self.form.block[FormBlock.SIZE + InputBlock.kernel]
+        return role == GRADED and self.saved is not None
 
 
 class ProgramPullback:
-    """Machines of the pullback of a recipe, and what the tape has to know of its results.
+    """The pullback of a recipe, and what the tape has to know of its results.
 
-    ``keeps``: whether a replay may keep its memory for the pullback, which reads the program's constants, too.
-    ``constant`` and ``with_gradient`` are the numbers of the results without and with a gradient, ``graded`` those of
-    the arguments that have one.
+    ``program`` computes results and gradients from arguments and cotangents. ``live`` is how many arrays from outside
+    it reads by reference. ``constant`` and ``with_gradient`` are the numbers of the results without and with a
+    gradient, ``graded`` those of the arguments that have one.
     """
 
-    def __init__(self, recipe: Recipe, *, keeps: bool = True) -> None:
-        self.recipe, self._keeps = recipe, keeps
+    def __init__(self, recipe: Recipe, program: Any, *, live: int = 0) -> None:
+        self.recipe, self.program, self._live = recipe, program, live
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
@@ -184,14 +197,25 @@ class ProgramPullback:
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
         self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
         self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
-        self._machines: list[Machine] = []
-        self._first: Machine | None = None
-        self._lock = Lock()
+        self.one: Any = None
+        """The cotangent 1 of a program that returns a number: calls compute gradients, too, and keep them."""
+        if len(self.specs) == 1 == len(specs) and specs[0].size == 1:
+            python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
+            self.one = None if python else scalar_or_array(np.ones(specs[0].shape, specs[0].dtype))
+        self.kept_calls = np.array([0, _MOST_KEPT], np.int64)  # KeptCalls
 
     @cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
-        return kept_replay(self.recipe, self.graded) if self._keeps else None
+        return kept_replay(self.recipe, self.graded) if not self._live and self.one is None else None
+
+    def keeps_gradients(self) -> bool:
+        """Whether the next call is to compute gradients: not after some of which no backward was taken."""
+        calls = self.kept_calls
+        if self.one is None or calls[KeptCalls.count] >= calls[KeptCalls.most]:
+            return False
+        calls[KeptCalls.count] += 1
+        return True
 
     @cached_property
     def kept_outputs(self) -> list[tuple[Form, Output]]:
@@ -218,15 +242,29 @@ class ProgramPullback:
             s is None or (s.in_order and s.dtype == self.recipe.nodes[self.recipe.arguments[i]].spec.dtype)
             for i, s in zip(tensors, operands, strict=True)
         )
-        count, table = len(tensors), None
-        if kept and fits and self.kept is not None:
+        count, table = len(tensors) + self._live, None
+        reached: list[int | None] = []
+        if self.one is not None:
+            places = {i: k for k, i in enumerate(self.graded) if i in self.reached[0] and specs[i] is not None}
+            reached, table = [places.get(i) for i in tensors], self.kept_calls
+            count += len(tensors) + 1
+        elif kept and fits and self.kept is not None:
             slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
         form = reference_tape.function(NAME, operands, spec, count)
-        if table is not None:
-            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED
+        if table is not None and fits:
+            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED if self.one is None else GRADED
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
-        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
+        needs = [False, *[s is not None and s is not _NO_TENSOR for s in specs]]
+        return CallForm(form, table, needs, tensors, saved, reached)
+
+    def code_form(self, arguments: Sequence[Tensor]) -> Form:
+        """Return the form of a call on tensors of which machine code runs the pullback."""
+        specs = tuple([None if x._slot is None else x._form.spec for x in arguments])
+        spec = self.specs[0] if len(self.specs) == 1 else None
+        form = reference_tape.function(NAME, specs, spec, len(arguments) + self._live + 1)
+        form.block[FormBlock.SIZE + InputBlock.kernel] = RERUN
+        return form
 
     @cached_property
     def reached(self) -> list[frozenset[int]]:
@@ -259,17 +297,11 @@ class ProgramPullback:
         ``values`` are those of all arguments, ``cotangents`` those of the results that have a gradient.
         """
         filled = [n if g is None else g for g, n in zip(cotangents, self._nothing, strict=True)]
-        machine = self._machine()
         try:
-            gradients = machine.whole((*values, *filled))
-            if gradients is None:
-                machine.run((*values, *filled))
-                gradients = tuple([g.copy() for g in machine.gradients])
-            return [np.asarray(g) for g in gradients]
+            computed = self.program.computed([*values, *map(scalar_or_array, filled)])
         except Unsettled:
             return self._pulled_by_operations(values, cotangents)
-        finally:
-            self._machines.append(machine)
+        return [np.asarray(g) for g in computed[len(self.specs) :]]
 
     def _pulled_by_operations(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
         """Return what a replay does, by operations on tensors: where cotangents do not tell the gradient."""
@@ -282,16 +314,6 @@ class ProgramPullback:
             gradients = grad(ys, wanted, gs, allow_unused=True)
         nothing = [np.full(x.spec.shape, -0.0, x.spec.dtype) for x in wanted]
         return [n if g is None else as_array(g) for g, n in zip(gradients, nothing, strict=True)]
-
-    def _machine(self) -> Machine:
-        try:
-            return self._machines.pop()
-        except IndexError:
-            with self._lock:
-                if self._first is None:
-                    self._first = Machine(pullback_plan(self.recipe), exactly=True, marks=True)
-                    return self._first
-            return self._first.copy()
 
 
 class Replay(Function):
@@ -404,16 +426,18 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
 
 
 class ReplayCall(CustomCall):
-    """What the tape saves of a replay: the program and its arguments; results are computed anew."""
+    """What the tape saves of a replay: the program and its arguments; results are computed anew.
+
+    ``memory`` is what the replay left. Calls on tensors that native code makes share one.
+    """
 
     cls = Replay
     hooks: Hooks | None = None
-    _context: FunctionCtx | None = None
 
-    def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
-        self._program, self.arguments, self.needs = program.pinned(), arguments, needs
+    def __init__(self, program: Any, arguments: list[Any], needs: list[bool], memory: Array | None = None) -> None:
+        self.program, self.arguments, self.needs, self.memory = program, arguments, needs, memory
+        self._contexts: dict[int, FunctionCtx] = {}  # by thread
 
-    program: Any = property(lambda self: self._program())  # with what it read from outside then
     positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
     constant: Any = property(lambda self: self.program.pulling.constant)  # numbers of outputs that have no gradient
     specs: Any = property(lambda self: self.program.pulling.specs)  # of the outputs
@@ -423,31 +447,84 @@ class ReplayCall(CustomCall):
     @property
     def ctx(self) -> Any:  # type: ignore[override]
         """The context that the program's rules on tensors use, made where they are asked for."""
-        if self._context is None:
-            self._context = ctx = FunctionCtx(tuple(self.needs))
-            ctx.program = self.program  # type: ignore[attr-defined]
+        ctx = self._contexts.get(get_ident())
+        if ctx is None:
+            ctx = self._contexts[get_ident()] = FunctionCtx(tuple(self.needs))
             ctx.arguments = self.arguments  # type: ignore[attr-defined]
             ctx.set_materialize_grads(False)
-        return self._context
+        return ctx
+
+    def _bound(self, instruction: Instruction, saved_tensors: Any) -> tuple[Any, ...]:
+        self.ctx.program = self._as_it_was(instruction)
+        return super()._bound(instruction, saved_tensors)
+
+    def _as_it_was(self, instruction: Instruction) -> Any:
+        """Return the program with what it read from outside then."""
+        count = len(instruction.operands)
+        first = 1 + count + (count if self.program.pulling.one is not None else 0)
+        return self.program.with_live(instruction.saved[first : first + len(self.program.live)])
 
     def own_hooks(self, instruction: Instruction) -> Hooks:
         """Return the hooks of the call's node; from now on Python runs its pullback."""
-        if len(instruction.saved) > 1 + sum(self.is_tensor):
-            instruction.saved[-1][-1] = 1
+        if instruction.saved[0] is not self:
+            return instruction.saved[0].own_hooks(instruction)  # type: ignore[no-any-return]
+        if self.memory is not None:
+            self.memory[-1] = 1
+        elif not self.outputs:  # the others that share it have no hooks
+            call, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
+            call.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
+            replace = tapes.living[instruction.slot >> TAPE_BITS].entries.replace
+            replace(last - len(saved), last, saved[0], call, instruction.form.code)
+            replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
+            return CustomCall.own_hooks(call, instruction)
         return super().own_hooks(instruction)
 
+    def output(self, slot: int, place: int) -> Any:
+        """Return the slot of one of several results: they follow one another where native code has made the call."""
+        return self.outputs[place] if self.outputs else slot + 1 + place
+
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
-        """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on."""
+        """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on.
+
+        Of a number, whose gradients were kept, these are scaled.
+        """
         if self.hooks is not None:
             return super()._pull(cotangents, instruction)
-        saved = iter(instruction.saved[1:])
+        pulling, count = self.program.pulling, len(instruction.operands)
+        kept = instruction.saved[1 + count : 1 + 2 * count] if pulling.one is not None else (None,)
+        if all(x is not None for x in kept) and (scaled := _scaled(kept, cotangents.get(0))) is not None:
+            pulling.kept_calls[KeptCalls.count] = 0
+            return scaled
+        if pulling.one is not None:
+            pulling.kept_calls[:] = 0, min(2 * pulling.kept_calls[KeptCalls.most], MOST_CALLS)
+        saved, pulling = iter(instruction.saved[1:]), self._as_it_was(instruction).pulling
         values = [next(saved) if x is SAVED else x for x in self.arguments]
-        pulling = self.program.pulling
         arrived = [cotangents.get(k) for k in pulling.with_gradient]
         gradients = dict(zip(pulling.graded, pulling.pulled(values, arrived), strict=True))
         reached = set().union(*[r for r, g in zip(pulling.reached, arrived, strict=True) if g is not None])
         needed = [i for i, is_tensor in enumerate(self.is_tensor[1:]) if is_tensor]
         return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
+
+
+def _kept(gradients: Sequence[Any], reached: Sequence[int | None], specs: Sequence[Any]) -> list[Any]:
+    """Return what the tape saves of gradients: for each operand its own, False for none, None where none was kept."""
+    if not gradients:
+        return [None] * len(reached)
+    kept = [False if k is None else gradients[k] for k in reached]
+    pairs = zip(kept, specs, strict=True)
+    return [np.array(x, spec.dtype) if type(x) is float and spec is not SCALAR else x for x, spec in pairs]
+
+
+def _scaled(kept: Sequence[Any], g: Array | None) -> list[Array | None] | None:
+    """Return kept gradients, False for none, times a cotangent; None where that may have lost digits."""
+    gradients = [None if x is False or g is None else np.asarray(x) for x in kept]
+    if g is None or g.item() == 1.0:
+        return gradients
+    known = [x for x in gradients if x is not None]
+    if any(x.dtype != np.float64 for x in (g, *known)):
+        return None  # in float32 a gradient may be small only until it is scaled
+    by = g.item()
+    return [None if x is None else np.where((x != 0.0) | ~np.signbit(x), x * by + 0.0, x) for x in gradients]
 
 
 def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor]:
@@ -465,27 +542,30 @@ def recorded(
     values: Sequence[Any],
     memory: Array | None = None,
     known: CallForm | None = None,
+    gradients: Sequence[Any] = (),
 ) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments.
 
-    ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback; ``known`` the form of
-    the call, if it has been looked up.
+    ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback, ``gradients`` what it
+    computed; ``known`` the form of the call, if it has been looked up.
     """
     pulling: ProgramPullback = program.pulling
     if not pulling.with_gradient:
         return result_tensors(pulling.specs, results)
     outputs = _outputs(pulling, results)
-    form, table, needs, places, saved = known or pulling.call_form(arguments, kept=memory is not None)
+    form, table, needs, places, saved, reached = known or pulling.call_form(arguments, kept=memory is not None)
     tensors, tape = arguments, modes.own_tape()
     if saved is None:
         tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
         for i in places:
             saved[i] = SAVED
-    call = ReplayCall(program, saved, needs)
-    kept: tuple[Any, ...] = () if table is None else (table, memory)
+    call, count = ReplayCall(program, saved, needs, memory), len(values)
+    kept: tuple[Any, ...] = () if table is None else (table,) if memory is None else (table, memory)
+    computed = [] if pulling.one is None else _kept(gradients, reached, form.specs)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
-    values = unexposed(form, tuple(values))[1]
-    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
+    values = unexposed(form, (*values, *program.live_now()))[1]
+    values = call, *values[:count], *computed, *values[count:], *kept
+    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), values)
     if len(outputs) > 1:
         forms = pulling.kept_outputs if kept else pulling.outputs
         slots = (anchor._slot,)

@@ -79,7 +79,7 @@ class ArrayContent:
 
     def changed(self) -> bool:
         """Whether the array holds something else now, and that matters."""
-        return not self.trusted and not _same_memory(self.array, self.held)
+        return not self.trusted and not same_memory(self.array, self.held)
 
     def verify(self, *, live: bool) -> None:
         """Take in that a call with what the array holds now did the same; ``live``: tape reads it by reference."""
@@ -88,7 +88,8 @@ class ArrayContent:
         self.trusted = live and bool(self.moved.all())
 
 
-def _same_memory(a: Array, b: Array) -> bool:
+def same_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays have the same bits."""
     if a.nbytes < _FEW or not (a.flags.c_contiguous and b.flags.c_contiguous) or a.itemsize not in _INTEGERS:
         return a.tobytes() == b.tobytes()
     bits = _INTEGERS[a.itemsize]
