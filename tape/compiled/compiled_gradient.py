@@ -74,7 +74,7 @@ class GradientProgram(CompiledProgram):
         del tensors
         arguments = [np.array(x._value if isinstance(x, Tensor) else x) for x in (*values, *self.outside())]
         with modes.under(modes.current()._replace(recorder=None)):
-            return self._joined([as_array(x) for x in value_and_gradients(self._recipe, arguments, rounded=random)])
+            return self._joined([as_array(x) for x in value_and_gradients(self._complete, arguments, rounded=random)])
 
     def _joined(self, numbers: Sequence[Any]) -> Any:
         count = len(self._recipe.outputs)

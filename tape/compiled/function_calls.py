@@ -18,7 +18,7 @@ from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import Recipe, Step
 from kernels.programs.recording import Tables
-from kernels.rules.scalar_loops import NodeRef
+from kernels.rules.scalar_loops import NodeRef, node_of
 from tape.engine import custom_function
 from tape.engine.custom_function import CustomCall
 from tape.engine.kinds import kind_of
@@ -250,7 +250,7 @@ class KnownTensors:
         self._by_slot: dict[int, int] = {}
         self._made: dict[int, int] = {}
         self._written: dict[int, int] = {}  # the last step that wrote to the memory of a node
-        self._places_vary = False  # whether a write was to places that are an operand
+        self._placed: dict[int, list[Step]] = {}  # the writes to places, by the node whose memory it is
         self.earliest = 0  # the first step whose gradient was asked for, since it was set
 
     def _catch_up(self) -> None:
@@ -267,8 +267,10 @@ class KnownTensors:
         for at in range(self._steps, count):
             step = tables.steps[at]
             if isinstance(step.op, Write):
-                self._written[self._recipe.base_of(step.result)] = at
-                self._places_vary |= len(step.operands) > _PART_AND_VALUE
+                base = self._recipe.base_of(step.result)
+                self._written[base] = at
+                if step.params or len(step.operands) > _PART_AND_VALUE:
+                    self._placed.setdefault(base, []).append(step)
             else:
                 self._made[step.result] = at
         self._steps = count
@@ -281,8 +283,8 @@ class KnownTensors:
         self.earliest = min(self.earliest, self._made.get(node, self._steps))
         if form.kind in (CLEARS, ADDS) and type(instruction.operands[0]) is int:
             self._by_slot.setdefault(instruction.operands[0], node)  # the version before, of the same node
-        if form.kind == VIEW or (form.kind in (CLEARS, ADDS) and not self._places_vary):
-            return instruction.saved  # where it is, which does not vary
+        if form.kind == VIEW or form.kind in (CLEARS, ADDS):
+            return self._where(instruction, node)
         if node not in self._made:
             return None
         step = self._tables.steps[self._made[node]]
@@ -290,7 +292,7 @@ class KnownTensors:
         if step.op is not form.op or not (form.kind == PULLS or runs_routine):
             return None
         if isinstance(form.op, Gather):
-            return instruction.saved if step.params else None
+            return self._places(instruction.saved, step)
         if not kind_of(form.op).is_followed:
             return None
         pairs = zip(form.saved, instruction.saved, strict=True)
@@ -313,6 +315,25 @@ class KnownTensors:
         if self._is_written(operand.node, step.at):
             return None
         return self._held(constant_tensor(scalar_or_array(value)), operand.node)
+
+    def _where(self, instruction: Instruction, node: int) -> tuple[Any, ...] | None:
+        """Return where a view, or what was written, is: a part, which does not vary, or places, which may."""
+        if instruction.form.kind == VIEW or len(instruction.saved) == 1:
+            return instruction.saved
+        by_base = [self._placed.get(self._recipe.base_of(node), [])] if node >= 0 else self._placed.values()
+        placed = [step for steps in by_base for step in steps]
+        if all(step.params for step in placed):
+            return instruction.saved
+        return self._places(instruction.saved, placed[0]) if node >= 0 and len(placed) == 1 else None
+
+    def _places(self, saved: tuple[Any, ...], step: Step) -> tuple[Any, ...] | None:
+        """Return what was saved, with the last, the places of a step, as a tensor where the program computes them."""
+        if step.params:
+            return saved
+        node = node_of(step.operands[-1])
+        if self._is_written(node, step.at):
+            return None
+        return (*saved[:-1], self._held(constant_tensor(scalar_or_array(saved[-1])), node))
 
     def _held(self, x: Tensor, node: int) -> Tensor:
         self._tables.results.append(x)

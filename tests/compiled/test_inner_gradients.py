@@ -13,6 +13,7 @@ import pytest
 import tape
 from tape.errors import CompileWarning
 from tape.func import grad, hessian, jacfwd, jacrev, vjp, vmap
+from tape.tensors.pytrees import leaves
 from tests.compiled.test_compiled_records import CASES
 from tests.support.record_cases import Case, params, tensors
 from tests.support.representatives import in_turns
@@ -251,6 +252,31 @@ def test_they_are_operations_of_the_program(name: str) -> None:
             x = np.random.default_rng(k).normal(size=3)
             agree(both(x), tape.value_and_grad(lambda x, force=force: (force(x) ** 2).sum())(x))
         assert any(program.hits for program in both.programs), both.explain()
+
+
+PICKED: dict[str, Callable[..., Any]] = {
+    "elements": lambda x, i: (x[i] ** 3).sum(),
+    "from the end, of a view": lambda x, i: (x[1:][i - 2] ** 3).sum() * x.sum(),
+    "after a write": lambda x, i: ((x * tape.cat([x[:2] * 2.0, x[2:]]))[i] ** 2).sum(),
+    "gather": lambda x, i: (tape.gather(x * x, 0, tape.as_tensor(i)) * x[i]).sum(),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", PICKED)
+def test_picks_by_an_argument(name: str) -> None:
+    """The places where gradients are added are those of the call, in gradients of first and second order."""
+    force = grad(PICKED[name])
+    both = tape.value_and_grad(lambda x, i: (force(x, i) ** 2).sum())
+    by_tangent = lambda x, i: tape.func.jvp(lambda z: PICKED[name](z, i), (x,), (x * 2.0,))[1]  # noqa: E731
+    for inner in (force, both, by_tangent):
+        compiled = tape.compile(inner, check="never")
+        for k in range(CALLS):
+            chance = np.random.default_rng(k)
+            x, index = chance.normal(size=3), chance.integers(0, 2, 4)
+            for one, other in zip(leaves(compiled(x, index)), leaves(inner(x, index)), strict=True):
+                agree(one, other)
+        assert any(program.hits for program in compiled.programs), compiled.explain()
 
 
 @pytest.mark.quick

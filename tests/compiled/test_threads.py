@@ -22,8 +22,7 @@ from kernels.compiler.compiling import Compilation
 from kernels.machine_code.c_source import c_files
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.native import threads as threads_module
-from kernels.native.threads import MOST_PARTS
-from kernels.native.threads import WORKERS, Workers
+from kernels.native.threads import MOST_PARTS, WORKERS, Workers
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of
