@@ -56,7 +56,8 @@ if _TYPE_CHECKING:
     from tape.ensembles import ensemble
     from tape.numpy_interface.op_table import op_table
     from tape.programs.drawing import graph
-    from tape.programs.program import Program, get_num_threads, record, set_num_threads
+    from tape.programs.program import Program, get_num_threads, set_num_threads
+    from tape.programs.record import record
     from tape.recording.foreign_calls import custom
     from tape.tensors.printing import listing
     from tape.transforms.vmap import vmap
@@ -76,7 +77,7 @@ __getattr__ = _found_in(
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
-        "record": "tape.programs.program",
+        "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
         **{name: f"tape.{name}" for name in ("func", "optimize", "quadrature", "sparse", "special", "stats")},

@@ -425,7 +425,10 @@ def mapped(
         raise Uncompiled("an array has no elements")
     kept = [axis for axis, extent in enumerate(shape) if extent > 1]
     if places is None and not any(isinstance(o, Access) and (o.places is not None or o.steps) for o in operands):
-        kept = _as_in_memory(kept, [strides, *[_over(o, shape) for o in operands if isinstance(o, Ref | Access)]])
+        turned = _as_in_memory(kept, [strides, *[_over(o, shape) for o in operands if isinstance(o, Ref | Access)]])
+        # sums that are not complete behind the outermost loop that they are over stand side by side
+        if reduces is None or [a for a in turned if strides[a]] == [a for a in kept if strides[a]]:
+            kept = turned
     space = tuple([shape[axis] for axis in kept])
 
     def over(operand: Any) -> Source:

@@ -64,13 +64,13 @@ def _maker() -> Any:
 
 
 def builtin(method: Method, self: Any = None) -> Callable[..., Any]:
-    """Return the machine code of a method, which is to live as long, as a built-in function bound to ``self``."""
-    _methods[ctypes.addressof(method)] = method
+    """Return the machine code of a method as a built-in function bound to ``self``.
+
+    The method is never released: the interpreter's last collection reads those of functions that are still there.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     function: Callable[..., Any] = _maker()(ctypes.addressof(method), self, None)
     return function
-
-
-_methods: dict[int, Method] = {}  # method definitions that built-in functions refer to by address, kept alive
 
 
 class Native:

@@ -609,11 +609,11 @@ class RecorderTables(Struct):
     marks: StepWords  # two words each: where steps begin, and the instruction of the user's code; 0 without lines
     mark: int  # Python's function that marks
     marked: int  # the last mark
-    repeats: Repeats
+    repeats: RepeatSearch
     codes: StepWords  # two words each: code that is known, and its number, above that of an instruction; OWN_CODE
 
 
-class Repeats(Struct):
+class RepeatSearch(Struct):
     """What repeats in a recording: iterations of it that do what the one before did are counted, and not kept."""
 
     look: int  # how many words there are to be before a period is looked for
@@ -626,11 +626,11 @@ class Repeats(Struct):
     counts: Array[int]  # of operands, by kinds of steps
     starts: Array[int]  # room for as many begins of steps as are looked at
     saved: StepWords  # numbers of iterations that were not kept, as the bits of doubles
-    found: int  # the :class:`Repeat` that follow
+    parts: int  # the :class:`RepeatWords` that follow
     open: int  # whether the last one goes on
 
 
-class Repeat(Struct):
+class RepeatWords(Struct):
     """Iterations that are not kept."""
 
     node: int  # from this on nodes stand for later ones: their numbers in tensors are larger

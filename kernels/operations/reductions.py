@@ -514,11 +514,14 @@ def _place(function: Any) -> Any:
     return lambda x, *, dim, keepdim: np.asarray(function(x, axis=dim, keepdims=keepdim), np.int64)
 
 
+_MOST_IN_PARTS = 2048  # elements of which a call of NumPy takes longer than six passes
+
+
 def _place_parts(x: Any, dim: int | None, keepdim: bool, *, sign: float) -> Any:
     """The first nan, or the first of the largest, or of the least with a sign of -1."""
     rank = len(x.shape)
     dims = tuple(range(rank)) if dim is None else (dim % max(rank, 1),)
-    if not rank or 0 in x.shape:
+    if not rank or not 0 < math.prod(x.shape) <= _MOST_IN_PARTS:
         return NotImplemented
     unknown = np.maximum.reduce(np.where(x == x, 0.0, 1.0), axis=dims, keepdims=True)
     top = np.maximum.reduce(np.where(x == x, x * sign, -math.inf), axis=dims, keepdims=True)

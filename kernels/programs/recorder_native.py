@@ -145,14 +145,14 @@ def enter_constant(tables: int, constant: int) -> None:
 
 def differing(ones: int, others: int, none: int, out: int) -> int:
     """Write the first nodes of each pair in two lists of equal lengths that differ, or are constants; how many."""
-    one, other, found = NodeObject(0), NodeObject(0), 0
+    one, other, count = NodeObject(0), NodeObject(0), 0
     for k in range(c_api.PyList_Size(ones)):
         if c_api.PyList_GetItem(ones, k) != one or c_api.PyList_GetItem(others, k) != other:
             one, other = NodeObject(c_api.PyList_GetItem(ones, k)), NodeObject(c_api.PyList_GetItem(others, k))
             if one.constant != none or other.constant != none or are_alike(one, other, none) == 0:
-                store_i8(out + 8 * found, k)
-                found += 1
-    return found
+                store_i8(out + 8 * count, k)
+                count += 1
+    return count
 
 
 def are_alike(one: NodeObject, other: NodeObject, none):
@@ -322,7 +322,7 @@ def record(tables: Word, call: Word) -> Word:
 # Writes, which Python makes: ``bound`` is a tuple of the words of the recorder, Python's function, and None.
 
 
-def told(bound, arguments, count, done):
+def answered(bound, arguments, count, done):
     """None where native code has done it, else what Python's function returns; 0 with an exception."""
     if c_api.PyErr_Occurred() != 0:
         return 0
@@ -344,7 +344,7 @@ def overwrites(bound: Word, arguments: Word, count: Word) -> Word:
         if at >= 0 and node.base != tables.none:
             node = node_at(tables, c_api.PyLong_AsLongLong(node.base))
         done = 1 if at >= 0 and node.constant == tables.none and node.argument != tables.true else 0
-    return told(bound, arguments, count, done)
+    return answered(bound, arguments, count, done)
 
 
 def recorded_write(tables: RecorderTables, op, x: TensorObject, value: TensorObject, params):
@@ -394,10 +394,10 @@ def wrote(bound: Word, arguments: Word, count: Word) -> Word:
         done = recorded_write(tables, load_i8(arguments), x, value, word(arguments, 3))
         if done == 1:
             look_for_repeats(tables)
-    return told(bound, arguments, count, done)
+    return answered(bound, arguments, count, done)
 
 
-# A trace function: Python is told of the frames that begin, but for those of code that it has named.
+# A trace function: Python hears of the frames that begin, but for those of code that it has named.
 
 
 def place_of_code(table, code):
@@ -409,13 +409,13 @@ def place_of_code(table, code):
 
 
 def pass_over(table: int, code: int) -> None:
-    """Enter code of whose frames Python is not told; there is room."""
+    """Enter code of whose frames Python does not hear; there is room."""
     store_i8(place_of_code(table, code), code)
 
 
 def began(bound: Word, arguments: Word, count: Word) -> Word:
-    """Be told that a frame begins: None, or what Python's function returns; ``bound``: table, that function, None."""
-    table, told, nothing = (
+    """Hear that a frame begins: None, or what Python's function returns; ``bound``: table, that function, None."""
+    table, notify, nothing = (
         c_api.PyTuple_GetItem(bound, 0),
         c_api.PyTuple_GetItem(bound, 1),
         c_api.PyTuple_GetItem(bound, 2),
@@ -425,4 +425,4 @@ def began(bound: Word, arguments: Word, count: Word) -> Word:
     words = load_i8(table + HEADER)
     if code != 0 and load_i8(place_of_code(words, code)) == code:
         return owned(nothing)
-    return c_api.PyObject_Vectorcall(told, arguments, count, 0)
+    return c_api.PyObject_Vectorcall(notify, arguments, count, 0)

@@ -32,8 +32,8 @@ from kernels.native.structs import (
     NodeObject,
     RecorderTables,
     RegistryTable,
-    Repeat,
-    Repeats,
+    RepeatSearch,
+    RepeatWords,
     StepWords,
 )
 from kernels.programs.program import Lines, ProgramNode, Recipe, Skipped, StepKind, Steps, Words, native
@@ -44,10 +44,24 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "finds_repeats", "forms", "found",
-        "known", "lost", "nodes", "owned",
-        "results", "serial", "steps", "words",
-    )  # fmt: skip
+        "_constants",
+        "_foreign",
+        "_kept",
+        "_kinds",
+        "_rows",
+        "finds_repeats",
+        "forms",
+        "known",
+        "left",
+        "lost",
+        "nodes",
+        "owned",
+        "results",
+        "search",
+        "serial",
+        "steps",
+        "words",
+    )
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
         self.nodes, self.steps = nodes, steps
@@ -63,8 +77,9 @@ class Tables:
         self.owned = Words()
         """The program's own memory, what it writes and arguments': where each part begins and ends."""
         self._kinds: dict[Any, int] = {}
-        self.found: FoundRepeats | None = None
+        self.search: FoundIterations | None = None
         self.finds_repeats = False
+        self.left: set[int] = set()  # nodes of tensors that became others
         self.lost = False  # whether an iteration was needed that was not kept
 
     def connect(self, tensor: type, *, repeats: bool) -> None:
@@ -74,9 +89,9 @@ class Tables:
             return
         function = jit.load_module("programs.recorder_native").record.address
         self._rows = np.zeros((_ROWS, KnownStep.SIZE), np.int64)
-        self.found = FoundRepeats(self)
+        self.search = FoundIterations(self.nodes, self.steps)
         if not repeats:
-            self.found.stop()
+            self.search.stop()
         kinds = {"tensor": tensor, "float": float, "int": int, "array": np.ndarray, "node": ProgramNode}
         objects = {f"{name}_type": id(kind) for name, kind in kinds.items()}
         objects |= {"none": id(None), "true": id(True), "false": id(False), "numbers": id(self.steps.numbers)}
@@ -87,7 +102,7 @@ class Tables:
             row(
                 RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
                 steps=head, owned=owned, room=_HELD, thread=get_ident(),
-                repeats=where(self.found.words),
+                repeats=where(self.search.words),
             )
         )  # fmt: skip
 
@@ -95,22 +110,24 @@ class Tables:
         """Return the node of a tensor; None if it has none."""
         node: int = getattr(x, "_node", 0)
         if node & ~NODE_MASK == self.serial:
-            kept = node & NODE_MASK if self.found is None else self.found.kept(node & NODE_MASK)
+            kept = node & NODE_MASK if self.search is None else self.search.kept(node & NODE_MASK)
             self.lost |= kept is None
             return kept
         return self.known.get(id(x))
 
     def keep_all(self) -> None:
         """Keep all iterations from now on; earlier ones that were not are needed."""
-        if self.found is not None:
-            self.lost |= bool(self.found.words[Repeats.found])
-            self.found.stop()
+        if self.search is not None:
+            self.lost |= bool(self.search.words[RepeatSearch.parts])
+            self.search.stop()
 
     def know(self, x: Any, node: int) -> None:
         """Let a tensor be known by a node."""
         before: int = getattr(x, "_node", 0)
+        if before and (known := self.node_of(x)) not in (None, node):
+            self.left.add(known)
         if before & ~NODE_MASK in (0, self.serial):
-            x._node = self.serial + (node if self.found is None else self.found.number(node))  # noqa: SLF001 (a word for whoever records)
+            x._node = self.serial + (node if self.search is None else self.search.number(node))  # noqa: SLF001 (a word for whoever records)
             self._count(not before)
         else:
             self.known[id(x)] = node
@@ -118,6 +135,8 @@ class Tables:
 
     def forget(self, x: Any) -> None:
         """Know a tensor no longer."""
+        if (known := self.node_of(x)) is not None:
+            self.left.add(known)
         if getattr(x, "_node", 0) & ~NODE_MASK == self.serial:
             x._node = 0  # noqa: SLF001
             self._count(-1)
@@ -138,7 +157,7 @@ class Tables:
         return self.words is None or bool(self.words[RecorderTables.room] > 0)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def counting(self) -> Iterator[None]:
         """Count the tensors that are known, within."""
         address = 0 if self.words is None else where(self.words)
         before = word_at(REGISTRY.address + 8 * RegistryTable.recording)
@@ -164,13 +183,14 @@ class Tables:
             number = len(kinds)
         if number == len(kinds):
             kinds.append(StepKind(op, form, params, len(specs) - 1))
-            if self.found is not None:
-                self.found.count(number, len(specs) - 1)
+            if self.search is not None:
+                self.search.count(number, len(specs) - 1)
         return number
 
     def dtypes(self) -> set[str]:
         """Return the names of the dtypes that steps have."""
-        return {spec.dtype.name for _, _, _, specs in self._kinds for spec in specs if isinstance(spec, Spec)}
+        specs = {spec for _, _, _, kinds in self._kinds for spec in kinds if isinstance(spec, Spec)}
+        return {dtype.name for dtype in {spec.dtype for spec in specs}}
 
     def step_added(self) -> None:
         """Take in a step that was added last, with its nodes."""
@@ -201,6 +221,8 @@ class Tables:
 
         ``operands`` are words for their forms, as :class:`KnownStep` has them.
         """
+        if self.words is None:
+            return
         node, views = self.nodes[-1], isinstance(op, View)
         self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
         self._kept.append(node)
@@ -242,28 +264,33 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_HELD = 1 << 24  # bytes of results that are held
+_HELD = 1 << 20  # bytes of results that are held
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""
 _WRITTEN = 5  # recorder_native.py
 
 
-class FoundRepeats:
+class FoundIterations:
     """What native code finds to repeat in a recording, and what nodes stand for then."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables, self._head = tables, np.zeros(3, np.int64)  # the numbers that are saved: StepWords
+    def __init__(self, nodes: list[ProgramNode], steps: Steps) -> None:
+        self._nodes, self._steps, self._head = (
+            nodes,
+            steps,
+            np.zeros(3, np.int64),
+        )  # the numbers that are saved: StepWords
         self._starts, self._counts = np.zeros(STARTS, np.int64), np.zeros(_KINDS, np.int64)
-        self.words = np.zeros(Repeats.SIZE + MOST_REPEATS * Repeat.SIZE, np.int64)
+        self.words = np.zeros(RepeatSearch.SIZE + MOST_REPEATS * RepeatWords.SIZE, np.int64)
         for field, value in {
-            Repeats.look: LEAST_WORDS, Repeats.counts: where(self._counts), Repeats.starts: where(self._starts),
-            Repeats.saved: where(self._head),
+            RepeatSearch.look: LEAST_WORDS, RepeatSearch.counts: where(self._counts),
+            RepeatSearch.starts: where(self._starts),
+            RepeatSearch.saved: where(self._head),
         }.items():  # fmt: skip
             self.words[field] = value
 
     def stop(self) -> None:
         """Look for no more repeats."""
-        self.words[Repeats.boundary], self.words[Repeats.look] = 0, NODE_MASK
+        self.words[RepeatSearch.boundary], self.words[RepeatSearch.look] = 0, NODE_MASK
 
     def count(self, kind: int, operands: int) -> None:
         """Say how many operands steps of a kind have."""
@@ -277,52 +304,53 @@ class FoundRepeats:
         ctypes.pythonapi.PyMem_RawFree(ctypes.c_void_p(int(self._head[StepWords.address])))
 
     def rows(self) -> list[Array]:
-        """Return what has been found, a :class:`Repeat` each."""
-        rows = self.words[Repeats.SIZE :].reshape(-1, Repeat.SIZE)
-        return list(rows[: self.words[Repeats.found]])
+        """Return what has been found, a :class:`RepeatWords` each."""
+        rows = self.words[RepeatSearch.SIZE :].reshape(-1, RepeatWords.SIZE)
+        return list(rows[: self.words[RepeatSearch.parts]])
 
     def kept(self, number: int) -> int | None:
         """Return the node that stands for the number of a tensor; None where it is of an iteration that is not kept."""
         above = NODE_MASK
-        for repeat in reversed(self.rows()):
-            at = number - int(repeat[Repeat.shift])
-            if at >= repeat[Repeat.node]:
-                moves = at < repeat[Repeat.end] and self._moves(at, int(repeat[Repeat.nodes]))
+        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+            at = number - int(repeat[RepeatWords.shift])
+            if at >= repeat[RepeatWords.node]:
+                moves = at < repeat[RepeatWords.end] and self._moves(at, int(repeat[RepeatWords.nodes]))
                 return None if at >= above or moves else at
-            above = int(repeat[Repeat.node])
+            above = int(repeat[RepeatWords.node])
         return number if number < above else None
 
     def _moves(self, node: int, step: int) -> bool:
-        nodes = self._tables.nodes
-        return bool(nodes[node].offset != nodes[node - step].offset)
+        return bool(self._nodes[node].offset != self._nodes[node - step].offset)
 
     def number(self, node: int) -> int:
         """Return the number of a tensor for its node."""
-        for repeat in reversed(self.rows()):
-            if node >= repeat[Repeat.node]:
-                return node + int(repeat[Repeat.shift])
+        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+            if node >= repeat[RepeatWords.node]:
+                return node + int(repeat[RepeatWords.shift])
         return node
 
     def skipped(self) -> list[Skipped]:
         """Return the iterations that were not kept."""
-        found, starts = [], self._tables.steps.starts
+        made, starts = [], self._steps.starts
         at = np.array(starts, np.int64)
         for repeat in self.rows():
-            words, count, numbers = (int(repeat[k]) for k in (Repeat.words, Repeat.skipped, Repeat.numbers))
-            step = int(np.searchsorted(at, repeat[Repeat.word]))
-            first = int(np.searchsorted(at, repeat[Repeat.word] - words))
+            words, count, numbers = (
+                int(repeat[k]) for k in (RepeatWords.words, RepeatWords.skipped, RepeatWords.numbers)
+            )
+            step = int(np.searchsorted(at, repeat[RepeatWords.word]))
+            first = int(np.searchsorted(at, repeat[RepeatWords.word] - words))
             values = None
-            if repeat[Repeat.saves]:
-                place = int(self._head[StepWords.address]) + 8 * int(repeat[Repeat.saved])
+            if repeat[RepeatWords.saves]:
+                place = int(self._head[StepWords.address]) + 8 * int(repeat[RepeatWords.saved])
                 values = np.array((ctypes.c_double * (count * numbers)).from_address(place)).reshape(count, -1)
-            found.append(
+            made.append(
                 Skipped(
-                    count, step, int(repeat[Repeat.end]), int(repeat[Repeat.number]), step - first,
-                    int(repeat[Repeat.nodes]), numbers, int(repeat[Repeat.node]),
+                    count, step, int(repeat[RepeatWords.end]), int(repeat[RepeatWords.number]), step - first,
+                    int(repeat[RepeatWords.nodes]), numbers, int(repeat[RepeatWords.node]),
                     values,
                 )
             )  # fmt: skip
-        return found
+        return made
 
 
 _KINDS = 1 << 10  # kinds of steps that may repeat

@@ -1,4 +1,4 @@
-"""Repeats of a recording: iterations that do what the one before did are counted, and not kept.
+"""RepeatSearch of a recording: iterations that do what the one before did are counted, and not kept.
 
 What a tensor has for its node is the number that it would have if all were kept.
 """
@@ -18,8 +18,8 @@ from kernels.native.structs import (
     WINDOW,
     NodeObject,
     RecorderTables,
-    Repeat,
-    Repeats,
+    RepeatSearch,
+    RepeatWords,
     StepWords,
 )
 from kernels.programs.program import HEAD
@@ -31,14 +31,14 @@ def node_at(tables: RecorderTables, at):
     return NodeObject(c_api.PyList_GetItem(tables.nodes, at))
 
 
-def repeat_at(repeats: Repeats, k):
-    return Repeat(repeats + 8 * (Repeats.SIZE + Repeat.SIZE * k))
+def repeat_at(repeats: RepeatSearch, k):
+    return RepeatWords(repeats + 8 * (RepeatSearch.SIZE + RepeatWords.SIZE * k))
 
 
 def kept(tables: RecorderTables, number):
     """The node that stands for a number that a tensor has; -1 where it is of an iteration that is not kept."""
     repeats, above = tables.repeats, NODE_MASK
-    for k in range(repeats.found - 1, -1, -1):
+    for k in range(repeats.parts - 1, -1, -1):
         repeat = repeat_at(repeats, k)
         at = number - repeat.shift
         if at >= repeat.node:
@@ -47,8 +47,8 @@ def kept(tables: RecorderTables, number):
     return number if number < above else -1
 
 
-def shift_of(repeats: Repeats):
-    return repeat_at(repeats, repeats.found - 1).shift if repeats.found != 0 else 0
+def shift_of(repeats: RepeatSearch):
+    return repeat_at(repeats, repeats.parts - 1).shift if repeats.parts != 0 else 0
 
 
 def moves(before, here, now, step):
@@ -56,7 +56,7 @@ def moves(before, here, now, step):
     return here - before == now - here and (now == here or now - here == step)
 
 
-def same_words(tables: RecorderTables, repeats: Repeats, begin):
+def same_words(tables: RecorderTables, repeats: RepeatSearch, begin):
     """Whether the last iteration, whose words begin there, does what the two before did."""
     words, at = tables.steps.address, begin
     while at < begin + repeats.words:
@@ -88,7 +88,7 @@ def moved(tables: RecorderTables, before: NodeObject, here: NodeObject, now: Nod
     return same and number_in(now.buffer_offset, none) - number_in(here.buffer_offset, none) == buffers * (skipped + 1)
 
 
-def same_nodes(tables: RecorderTables, repeats: Repeats, skipped):
+def same_nodes(tables: RecorderTables, repeats: RepeatSearch, skipped):
     nodes, step, none = tables.nodes, repeats.nodes, tables.none
     count = c_api.PyList_Size(nodes)
     for k in range(count - step, count):
@@ -102,7 +102,7 @@ def same_nodes(tables: RecorderTables, repeats: Repeats, skipped):
     return True
 
 
-def same_numbers(tables: RecorderTables, repeats: Repeats):
+def same_numbers(tables: RecorderTables, repeats: RepeatSearch):
     """Whether the numbers of the last iteration are those of the one before; -1 where some are no floats."""
     numbers, step, same = tables.numbers, repeats.numbers, 1
     count = c_api.PyList_Size(numbers)
@@ -114,7 +114,7 @@ def same_numbers(tables: RecorderTables, repeats: Repeats):
     return same
 
 
-def same_marks(tables: RecorderTables, repeats: Repeats):
+def same_marks(tables: RecorderTables, repeats: RepeatSearch):
     marks, step = tables.marks, repeats.marks
     if marks == 0:
         return True
@@ -128,7 +128,7 @@ def same_marks(tables: RecorderTables, repeats: Repeats):
     return True
 
 
-def is_alike(tables: RecorderTables, repeats: Repeats, skipped):
+def is_alike(tables: RecorderTables, repeats: RepeatSearch, skipped):
     """Whether the last iteration did what the two before it did."""
     begin = tables.steps.used - repeats.words
     rooms = begin >= 2 * repeats.words and c_api.PyList_Size(tables.nodes) >= 3 * repeats.nodes
@@ -137,11 +137,11 @@ def is_alike(tables: RecorderTables, repeats: Repeats, skipped):
     return rooms and same_words(tables, repeats, begin) and same_nodes(tables, repeats, skipped)
 
 
-def steps_before(tables: RecorderTables, repeats: Repeats):
+def steps_before(tables: RecorderTables, repeats: RepeatSearch):
     """Find where the last steps begin; how many of them there are."""
     count, at, end = 0, 0, tables.steps.used
-    if repeats.found != 0:
-        at = repeat_at(repeats, repeats.found - 1).word
+    if repeats.parts != 0:
+        at = repeat_at(repeats, repeats.parts - 1).word
     while at < end:
         repeats.starts[count & (STARTS - 1)] = at
         count += 1
@@ -149,11 +149,11 @@ def steps_before(tables: RecorderTables, repeats: Repeats):
     return count
 
 
-def start_of(repeats: Repeats, count, back):
+def start_of(repeats: RepeatSearch, count, back):
     return repeats.starts[(count - back) & (STARTS - 1)]
 
 
-def numbers_between(tables: RecorderTables, repeats: Repeats, begin, end):
+def numbers_between(tables: RecorderTables, repeats: RepeatSearch, begin, end):
     total, at = 0, begin
     while at < end:
         size = HEAD + repeats.counts[word(tables.steps.address, at)]
@@ -173,7 +173,7 @@ def marks_from(tables: RecorderTables, begin):
 
 
 @kept_apart
-def find_period(tables: RecorderTables, repeats: Repeats):
+def find_period(tables: RecorderTables, repeats: RepeatSearch):
     """Look for the shortest period in which the last steps have been repeated three times."""
     words, end = tables.steps.address, tables.steps.used
     count = steps_before(tables, repeats)
@@ -220,9 +220,9 @@ def save(saved: StepWords, numbers, begin, count):
 
 
 @kept_apart
-def opened(tables: RecorderTables, repeats: Repeats):
+def opened(tables: RecorderTables, repeats: RepeatSearch):
     """Begin to keep no further iterations; the last that is kept is the one before the last."""
-    repeat = repeat_at(repeats, repeats.found)
+    repeat = repeat_at(repeats, repeats.parts)
     repeat.word = tables.steps.used - repeats.words
     repeat.end = c_api.PyList_Size(tables.nodes) - repeats.nodes
     repeat.number = c_api.PyList_Size(tables.numbers) - repeats.numbers
@@ -239,16 +239,16 @@ def opened(tables: RecorderTables, repeats: Repeats):
         here, before = node_at(tables, k), node_at(tables, k - repeats.nodes)
         if number_in(here.offset, tables.none) != number_in(before.offset, tables.none):
             c_api.PyList_SetItem(tables.forms, k, owned(tables.none))
-    repeats.found += 1
+    repeats.parts += 1
     repeats.open = 1
 
 
-def skip(tables: RecorderTables, repeats: Repeats):
+def skip(tables: RecorderTables, repeats: RepeatSearch):
     """Keep the last iteration no longer, whose numbers are saved if some have differed; whether that was done."""
     same = same_numbers(tables, repeats)
     if repeats.open == 0:
         opened(tables, repeats)
-    repeat, saved = repeat_at(repeats, repeats.found - 1), repeats.saved
+    repeat, saved = repeat_at(repeats, repeats.parts - 1), repeats.saved
     saves = same == 0 or repeat.saves != 0
     if saves and has_room(saved, repeats.numbers * (repeat.skipped * (1 - repeat.saves) + 1)) == 0:
         return False
@@ -267,18 +267,18 @@ def skip(tables: RecorderTables, repeats: Repeats):
     return failed + truncated(tables.numbers, repeats.numbers) == 0
 
 
-def end_repeat(tables: RecorderTables, repeats: Repeats):
+def end_repeat(tables: RecorderTables, repeats: RepeatSearch):
     repeats.boundary = 0
     repeats.open = 0
     repeats.look = tables.steps.used + (STARTS // 8)
 
 
 @kept_apart
-def at_boundary(tables: RecorderTables, repeats: Repeats):
+def at_boundary(tables: RecorderTables, repeats: RepeatSearch):
     """Take in that an iteration is whole, if it is like the one before."""
     used, skipped = tables.steps.used, 0
     if repeats.open != 0:
-        skipped = repeat_at(repeats, repeats.found - 1).skipped
+        skipped = repeat_at(repeats, repeats.parts - 1).skipped
     alike = used == repeats.boundary and is_alike(tables, repeats, skipped) and same_marks(tables, repeats)
     if not alike or same_numbers(tables, repeats) < 0:
         end_repeat(tables, repeats)
@@ -287,7 +287,7 @@ def at_boundary(tables: RecorderTables, repeats: Repeats):
     enough = repeats.alike >= LEAST_ALIKE and repeats.alike * repeats.words >= LEAST_WORDS
     if repeats.open == 0 and not enough:
         repeats.boundary = used + repeats.words
-    elif repeats.open == 0 and repeats.found == MOST_REPEATS:
+    elif repeats.open == 0 and repeats.parts == MOST_REPEATS:
         end_repeat(tables, repeats)
         repeats.look = NODE_MASK
     elif not skip(tables, repeats):

@@ -39,7 +39,7 @@ from tape.compiled.call_key import (
     told_of_leaf,
     told_of_state,
 )
-from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_calls import (
     MOST_PLANS,
     MOST_TIMES,
@@ -51,6 +51,7 @@ from tape.compiled.native_calls import (
     plan_of,
 )
 from tape.compiled.recordings import Recording, record_call
+from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
 from tape.recording.views import clone
@@ -391,14 +392,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             args, kwargs = call.filled(tensors)
             return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
-        result, recording = record_call(
-            run,
-            inputs,
-            earlier=current.recordings,
-            finder=current.reads,
-            contents=current.contents,
-            keeps_all=current.keeps_all,
-        )
+        result, recording = record_call(run, inputs, **current.known())
         recording.check_written(call.values)
         if recording.discarded and apart:  # it was to see itself what it writes to another argument
             current.reads_alone = False

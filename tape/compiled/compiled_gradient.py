@@ -23,9 +23,10 @@ from tape.compiled.call_key import (
     values_of,
 )
 from tape.compiled.compiled_function import CompiledFunction, named_as
-from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
+from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.programs.program import outcome
 from tape.programs.replaying import value_and_gradients
@@ -185,15 +186,7 @@ class CompiledGradient(CompiledFunction):
             result = modes.call_given(not _are_tensors(call), self._by.function, *args, **kwargs)
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
-        result, recording = record_call(
-            run,
-            inputs,
-            earlier=current.recordings,
-            finder=current.reads,
-            contents=current.contents,
-            graded=True,
-            keeps_all=current.keeps_all,
-        )
+        result, recording = record_call(run, inputs, graded=True, **current.known())
         if recording.writes(call.values):
             recording.stop("it writes to an argument, which the caller sees")
             if apart:

@@ -11,14 +11,12 @@ from typing import Any
 
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import View, Write
-from kernels.operations import OPS
 from kernels.operations.views import CLONE
 from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
 from tape.tensors.recorder import same, same_kind
 from tape.watching.loop_states import changed_names, is_number
 from tape.watching.python_loops import HeadVisit, PythonLoop, loops_of, told_of
 
-ELEMENT = OPS["unbind"]
 MOST_BODIES = 16  # ways through one iteration
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
 _FEW = 2  # iterations that may all differ
@@ -310,7 +308,7 @@ class RecordedTrace:
             elif not isinstance(op, Write):
                 self.made.setdefault(self.words[start + 1], at)
         self._of_guards = [*self.guards]
-        elements = [at for at in recipe.steps.of_kind(View) if self.kind(at).op is ELEMENT]
+        elements = [at for at in recipe.steps.of_kind(View) if getattr(self.kind(at).op, "element", False)]
         used = {node for at in range(len(self.starts)) for node in self.operands(at)} if elements else set()
         self.unused = {at for at in elements if self.result(at) not in used.union(recipe.outputs)}
         """Views of a tensor's elements that iteration gave, and nobody used."""

@@ -29,8 +29,9 @@ from kernels.programs.machine import GuardMissed, Machine
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
 from tape.compiled.call_key import CallShape, positional_names
-from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_checks import Checks
+from tape.compiled.specialization import Specialization
 from tape.errors import FileFormatError
 from tape.programs.program import Program, read_programs
 from tape.programs.replaying import SAVED, ReplayCall

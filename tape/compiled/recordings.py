@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import operator
 import sys
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ from tape.random import Draw
 from tape.recording import attributes
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.recorder import CLONE, ProgramRecorder, caller, same, same_kind, same_params
+from tape.tensors.recorder import CLONE, ProgramRecorder, caller, same, same_kind, same_numbers, same_params
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms import value_and_grad
@@ -180,7 +179,7 @@ class CallRecorder(ProgramRecorder):
         self.know(tensor, node)
         self.held.append(tensor)
         if type(tensor._value) is not float and tensor.spec.size:
-            self._own(*byte_bounds(as_array(tensor)), node)
+            self._take_memory(*byte_bounds(as_array(tensor)), node)
 
     def function_called(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positional: int) -> Any:
         """Make a call of an ``autograd.Function``, and record it as a call of Python."""
@@ -543,7 +542,7 @@ def record_call(
     if earlier:
         watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
-    with recorder.tables.told():
+    with recorder.tables.counting():
         leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
         recorder.release()
     recording = Recording(recorder, len(inputs))
@@ -560,15 +559,20 @@ def record_call(
             watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
     if isinstance(watch, HeadWatch):
-        recording.unrolled = watch.reason
-    if isinstance(watch, HeadWatch) and not (watch.reason or recording.stopped):
-        trace = RecordedTrace(recording)
-        recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
-        recording.unrolled = unrolled(trace, recorder.visits, spans, recording.unrolled)
-        recording.numbers = frozenset(watch.substituted)
-        if recording.rolled is not None:
-            recording.rolled.put(recording, least=None)
+        _find_loops(recording, recorder, watch)
     return template.filled(owned(leaves, inputs)), recording
+
+
+def _find_loops(recording: Recording, recorder: CallRecorder, watch: HeadWatch) -> None:
+    recording.unrolled = watch.reason
+    if watch.reason or recording.stopped:
+        return
+    trace = RecordedTrace(recording)
+    recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
+    recording.unrolled = unrolled(trace, recorder.visits, spans, recording.unrolled)
+    recording.numbers = frozenset(watch.substituted)
+    if recording.rolled is not None:
+        recording.rolled.put(recording, least=None)
 
 
 def _called(
@@ -639,7 +643,7 @@ def difference(a: Recording, b: Recording) -> str:
             if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
                 return f"operation {x.at} was {x.op.name}, then {y.op.name}"
         return f"there were {len(one.steps)} operations, then {len(other.steps)}"
-    if not _same_numbers(one.steps.numbers, other.steps.numbers):
+    if not same_numbers(one.steps.numbers, other.steps.numbers):
         return "a Python number in an operation was another one"
     if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
         return "other results were returned, or other arguments written"
@@ -649,12 +653,6 @@ def difference(a: Recording, b: Recording) -> str:
         return "another tensor from outside that requires grad was used, or other random numbers were drawn"
     loops = "" if a.rolled is None or b.rolled is None else b.rolled.difference(a.rolled)
     return loops or _differing_value(a, b)
-
-
-def _same_numbers(ones: list[Any], others: list[Any]) -> bool:
-    if {*map(type, ones), *map(type, others)} == {float}:
-        return array("d", ones).tobytes() == array("d", others).tobytes()
-    return len(ones) == len(others) and all(map(same, ones, others))
 
 
 def _differing_value(a: Recording, b: Recording) -> str:

@@ -88,7 +88,7 @@ def is_value(x: Tensor) -> bool:
 
     A leaf that an optimizer steps, without gradients, is written.
     """
-    if not modes.given_arrays() or not view_families.is_scalar(x):
+    if x._form.spec.shape or not modes.given_arrays() or not view_families.is_scalar(x):
         return False
     return type(x._slot) is not AccumulateGrad or modes.is_grad_enabled()
 
@@ -98,10 +98,9 @@ def release_elements(base: Tensor, written: Tensor) -> bool:
 
     But for the one that is ``written`` through, by a method of PyTorch's. Return whether there were any.
     """
-    elements = view_families.elements_of(base)
+    elements = view_families.elements_of(base, written)
     for element in elements:
-        if element is not written:
-            release(element)
+        release(element)
     return bool(elements)
 
 
@@ -347,26 +346,28 @@ def add_again(x: Tensor, value: Any) -> bool:
     tape = modes.tape_beside_recorder()
     if not tape or type(value) is not Tensor:
         return False
-    if tape.given_arrays:
-        release_elements(base_of(x), x)
-    slot, source = x._slot, value._slot
-    if type(slot) is not int or x._form.kind != VIEW:
+    if type(x._slot) is not int or x._form.kind != VIEW:
         return False
-    base, new = x._base, value._value
-    before = base._slot
+    base = x._base
+    if tape.given_arrays:
+        release_elements(base, x)
+    before, source, new = base._slot, value._slot, value._value
     form = _added.get((x._form.spec, base._form.spec, value._form.spec, source is None))
     if form is None or type(before) is not int:
         return False
     if type(new) is not float and new.base is not None and np.may_share_memory(x._value, new):  # type: ignore[union-attr]
         return False
-    notify_overwrite(x, value)
+    recorder = modes.recorder()
+    if recorder is not None:
+        recorder.overwrites(x, value)
     protect(x)
     array: Any = x._value  # not before: protect counts the references to it
     np.add(array, new, array)
     view_families.counter_of(base)[0] += 1
     view_families.record(tape, base, form, (before, source), (x._offset,))
     view_families.invalidate_views(base)
-    notify_written(_PUT, x, value, ())
+    if recorder is not None:
+        recorder.wrote(_PUT, x, value, ())
     return True
 
 

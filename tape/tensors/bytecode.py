@@ -10,12 +10,19 @@ import dis
 import linecache
 import sys
 import traceback
+from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
 
 from kernels import PACKAGES
+from kernels.native.structs import NODE_MASK, OWN_CODE, RecorderTables, StepWords
+from kernels.programs.program import Lines, Words
+from kernels.programs.recording import Tables
 
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
@@ -260,16 +267,16 @@ class CodeTable:
     def __init__(self) -> None:
         self.codes: list[CodeType] = []
         self._numbers: dict[int, int] = {}  # by id of the code; -1 for this package's own
-        self._own: list[CodeType] = []  # their ids stay their own
+        self._ours_seen: list[CodeType] = []  # their ids stay theirs
 
     def number(self, frame: FrameType) -> int:
         """Return the number of a frame's code; -1 if it is this package's own."""
         code = frame.f_code
         number = self._numbers.get(id(code))
         if number is None:
-            own = _ours(frame)
-            number = self._numbers[id(code)] = -1 if own else len(self.codes)
-            (self._own if own else self.codes).append(code)
+            ours = _ours(frame)
+            number = self._numbers[id(code)] = -1 if ours else len(self.codes)
+            (self._ours_seen if ours else self.codes).append(code)
         return number
 
     def lines(self, number: int) -> list[int]:
@@ -280,6 +287,65 @@ class CodeTable:
             if line is not None:
                 lines[low // 2 : high // 2] = [line] * ((high - low) // 2)
         return lines
+
+
+_MOST_CODES = 64  # codes that native code knows
+
+
+class LineMarks:
+    """Marks of the steps of a recording: as of which instruction of the user's code they are.
+
+    Native code marks, too, as long as it is called from the same code.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._codes = tables, CodeTable()
+        self._marks, self._known, self._seen = Words(), Words(), set[int]()
+        if tables.words is not None:
+            me = ref(self)
+            self._mark = lambda: me().mark(sys._getframe(1))  # type: ignore[union-attr]
+            tables.words[RecorderTables.marks] = self._marks.head.buffer_info()[0]
+            tables.words[RecorderTables.codes] = self._known.head.buffer_info()[0]
+            tables.words[RecorderTables.mark] = id(self._mark)
+
+    def mark(self, frame: FrameType) -> None:
+        """Mark the steps that follow as of the user's instruction that stands above a frame, or in it."""
+        number, above = self._number(frame), frame
+        while number < 0 and above.f_back is not None:
+            above = above.f_back
+            number = self._number(above)
+        mark = (number << NODE_MASK.bit_length()) + above.f_lasti if number >= 0 else -1
+        self._marks.reserve(2)
+        if mark != self._marks.last:
+            self._marks.append(array("q", (self._tables.steps.head[StepWords.used], mark)))
+        if self._tables.words is not None:
+            self._tables.words[RecorderTables.marked] = mark
+
+    def _number(self, frame: FrameType) -> int:
+        number = self._codes.number(frame)
+        if id(frame.f_code) not in self._seen:
+            self._seen.add(id(frame.f_code))
+            if len(self._seen) <= _MOST_CODES:
+                bits = OWN_CODE if number < 0 else number << NODE_MASK.bit_length()
+                self._known.append(array("q", (id(frame.f_code), bits)))
+        return number
+
+    def fill(self, lines: Lines) -> None:
+        """Look the marked lines up, and mark steps as of these."""
+        begins, marks = np.frombuffer(self._marks.words, np.int64).reshape(-1, 2).T
+        codes, of_codes = self._codes.codes, [self._codes.lines(k) for k in range(len(self._codes.codes))]
+        starts = np.cumsum([1, *map(len, of_codes)])
+        places = np.where(marks < 0, 0, starts[marks >> NODE_MASK.bit_length()] + (marks & NODE_MASK) // 2)
+        numbers, known = np.full(starts[-1], -1), dict[tuple[str, int], int]()
+        for place in np.flatnonzero(np.bincount(places, minlength=starts[-1])).tolist():
+            if place:
+                code = int(np.searchsorted(starts, place, "right")) - 1
+                line = codes[code].co_filename, of_codes[code][place - starts[code]]
+                numbers[place] = known.setdefault(line, len(known))
+        lines.table[:] = [(*line, linecache.getline(*line).strip()) for line in known]
+        of_marks = numbers[places]
+        changes = np.flatnonzero(np.diff(of_marks, prepend=-2))
+        lines.begins, lines.numbers = (array("q", column[changes].tolist()) for column in (begins, of_marks))
 
 
 class Run(NamedTuple):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import linecache
 import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -23,7 +21,6 @@ from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import ResultPart, View
 from kernels.language import jit
 from kernels.native.memory import where
-from kernels.native.structs import NODE_MASK, OWN_CODE, RecorderTables, StepWords
 from kernels.operations import OPS
 from kernels.programs.program import (
     Lines,
@@ -31,12 +28,11 @@ from kernels.programs.program import (
     ProgramNode,
     Recipe,
     StepKind,
-    Words,
 )
 from kernels.programs.recording import Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
-from tape.tensors.bytecode import CodeTable
+from tape.tensors.bytecode import LineMarks
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_shown, is_view
@@ -146,7 +142,7 @@ class ProgramRecorder(Recorder):
             known = tables.words, _slowly(ref(self), name), None
             vars(self)[name] = jit.bound("programs.recorder_native", name, known)
         self._alike: dict[Any, ProgramNode] = {}
-        self._marks = None if recipe.lines is None else _Marks(tables)
+        self._marks = None if recipe.lines is None else LineMarks(tables)
         self.copies: dict[Any, int] = {}
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
@@ -174,10 +170,10 @@ class ProgramRecorder(Recorder):
         if type(x._value) is not float and x.spec.size:
             low, high = byte_bounds(as_array(x))
             if high - low == x.spec.size * x.spec.dtype.itemsize:
-                self._own(low, high, at)
+                self._take_memory(low, high, at)
         return at
 
-    def _own(self, low: int, high: int, node: int) -> None:
+    def _take_memory(self, low: int, high: int, node: int) -> None:
         """Let memory be the program's own."""
         self.owned.append((low, high, node))
         self.tables.owned.append(array("q", (low, high)))
@@ -185,8 +181,8 @@ class ProgramRecorder(Recorder):
     def finish(self) -> None:
         """Give back room for more steps, and look up the user's lines."""
         self.recipe.steps.fit()
-        if self.tables.found is not None:
-            self.recipe.skipped = self.tables.found.skipped()
+        if self.tables.search is not None:
+            self.recipe.skipped = self.tables.search.skipped()
         if self._marks is not None and self.recipe.lines is not None:
             self._marks.fill(self.recipe.lines)
 
@@ -255,7 +251,8 @@ class ProgramRecorder(Recorder):
         if not isinstance(op, View) or not is_view(result):
             return params
         params = result._form.params  # type: ignore[union-attr]
-        by_ints = op.indexes and params and all(type(item) in (int, type(...)) for item in params[0])
+        index = params[0] if op.indexes and params and type(params[0]) is tuple else (None,)
+        by_ints = all(type(item) in (int, type(...)) for item in index)
         return () if by_ints and self.tables.finds_repeats else params
 
     def _wants_of(self, x: Any) -> bool:
@@ -536,7 +533,7 @@ class ProgramRecorder(Recorder):
         kept = root if fills(root) else _extent(root)
         node = self._begun(kept, x)
         self.held.append(root)
-        self._own(low, high, node)
+        self._take_memory(low, high, node)
         if not root.size:
             self._add(x, ProgramNode(x.spec, base=node))
         self.reference(x)
@@ -566,6 +563,7 @@ class ProgramRecorder(Recorder):
         """Identify a tensor that has taken over another's value with that one."""
         if self.node_of(value) is not None:
             super().taken(x, value)
+            self.tables.made(x)
             self._keep_view(x, value)
         else:
             self.unknow(x)
@@ -614,65 +612,6 @@ def _slowly(recorder: ReferenceType[Any], name: str) -> Callable[..., Any]:
     return lambda *args: getattr(type(recorder()), name)(recorder(), *args)
 
 
-class _Marks:
-    """Marks of the steps of a recording: as of which instruction of the user's code they are.
-
-    Native code marks, too, as long as it is called from the same code.
-    """
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables, self._codes = tables, CodeTable()
-        self._marks, self._known, self._seen = Words(), Words(), set[int]()
-        if tables.words is not None:
-            me = ref(self)
-            self._mark = lambda: me().mark(sys._getframe(1))  # type: ignore[union-attr]
-            tables.words[RecorderTables.marks] = self._marks.head.buffer_info()[0]
-            tables.words[RecorderTables.codes] = self._known.head.buffer_info()[0]
-            tables.words[RecorderTables.mark] = id(self._mark)
-
-    def mark(self, frame: FrameType) -> None:
-        """Mark the steps that follow as of the user's instruction that stands above a frame, or in it."""
-        number, above = self._number(frame), frame
-        while number < 0 and above.f_back is not None:
-            above = above.f_back
-            number = self._number(above)
-        mark = (number << NODE_MASK.bit_length()) + above.f_lasti if number >= 0 else -1
-        self._marks.reserve(2)
-        if mark != self._marks.last:
-            self._marks.append(array("q", (self._tables.steps.head[StepWords.used], mark)))
-        if self._tables.words is not None:
-            self._tables.words[RecorderTables.marked] = mark
-
-    def _number(self, frame: FrameType) -> int:
-        number = self._codes.number(frame)
-        if id(frame.f_code) not in self._seen:
-            self._seen.add(id(frame.f_code))
-            if len(self._seen) <= _MOST_CODES:
-                bits = OWN_CODE if number < 0 else number << NODE_MASK.bit_length()
-                self._known.append(array("q", (id(frame.f_code), bits)))
-        return number
-
-    def fill(self, lines: Lines) -> None:
-        """Look the marked lines up, and mark steps as of these."""
-        begins, marks = np.frombuffer(self._marks.words, np.int64).reshape(-1, 2).T
-        codes, of_codes = self._codes.codes, [self._codes.lines(k) for k in range(len(self._codes.codes))]
-        starts = np.cumsum([1, *map(len, of_codes)])
-        places = np.where(marks < 0, 0, starts[marks >> NODE_MASK.bit_length()] + (marks & NODE_MASK) // 2)
-        numbers, known = np.full(starts[-1], -1), dict[tuple[str, int], int]()
-        for place in np.flatnonzero(np.bincount(places, minlength=starts[-1])).tolist():
-            if place:
-                code = int(np.searchsorted(starts, place, "right")) - 1
-                line = codes[code].co_filename, of_codes[code][place - starts[code]]
-                numbers[place] = known.setdefault(line, len(known))
-        lines.table[:] = [(*line, linecache.getline(*line).strip()) for line in known]
-        of_marks = numbers[places]
-        changes = np.flatnonzero(np.diff(of_marks, prepend=-2))
-        lines.begins, lines.numbers = (array("q", column[changes].tolist()) for column in (begins, of_marks))
-
-
-_MOST_CODES = 64  # codes that native code knows
-
-
 def _form_word(x: Any, wanted: bool) -> int:
     """Return the word that stands for an operand among those that steps are known by; 0 if it is neither."""
     if isinstance(x, Tensor):
@@ -711,6 +650,13 @@ def same(x: Any, y: Any) -> bool:
     if isinstance(x, (np.ndarray, np.generic)):
         return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
     return isinstance(x, _PLAIN) and repr(x) == repr(y)
+
+
+def same_numbers(ones: list[Any], others: list[Any]) -> bool:
+    """Whether Python numbers are the same, to the last bit."""
+    if {*map(type, ones), *map(type, others)} == {float}:
+        return array("d", ones).tobytes() == array("d", others).tobytes()
+    return len(ones) == len(others) and all(map(same, ones, others))
 
 
 def same_kind(x: StepKind, y: StepKind) -> bool:

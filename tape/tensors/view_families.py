@@ -48,7 +48,8 @@ class Stale(Tensor):
 
 def _make_stale(view: Tensor) -> None:
     """Take a view's slot away, until :class:`Stale` gives it another."""
-    forget(view)
+    if read_extras(view).retains:
+        forget(view)
     del view._slot
     view.__class__ = Stale
 
@@ -108,9 +109,12 @@ def move(x: Tensor, slot: Slot, form: Descriptor) -> None:
 
 def record(tape: Tape, x: Tensor, form: Form, operands: tuple[Any, ...], saved: tuple[Any, ...] = ()) -> None:
     """Append the instruction of a tensor's new version; its tape retains its gradient under the new slot."""
-    forget(x)
+    noted = read_extras(x).retains or x._form.spec.bytes >= LARGE
+    if noted:
+        forget(x)
     tape.record(x, form.code, operands, saved)
-    remember(x)
+    if noted:
+        remember(x)
 
 
 def remember(x: Tensor) -> None:
@@ -171,10 +175,10 @@ def has_views(base: Tensor, but: Any = None) -> bool:
     return any(view is not None and view is not but and is_view(view) and view._base is base for view in views)
 
 
-def elements_of(base: Tensor) -> list[Tensor]:
-    """Return the living elements of a base's current version, and of families that share its memory."""
-    views = [reference() for reference in getattr(base, "_views", None) or ()]
-    return [view for view in views if view is not None and type(view) is Tensor and is_element(view)]
+def elements_of(base: Tensor, but: Tensor) -> list[Tensor]:
+    """Return the living elements, but for one, of a base's current version, and of families that share its memory."""
+    views = getattr(base, "_views", None) or ()
+    return [x for at in views if (x := at()) is not None and x is not but and type(x) is Tensor and is_element(x)]
 
 
 def owns_memory_alone(x: Tensor) -> bool:
@@ -184,7 +188,8 @@ def owns_memory_alone(x: Tensor) -> bool:
 
 def counter_of(x: Tensor) -> list[int]:
     """Return the count of writes to a tensor's memory, which its family and detached tensors share."""
-    extras = make_extras(base_of(x))
+    form = x._form
+    extras = make_extras(x._base if type(form) is Form and form.is_view else x)
     if extras.counter is None:
         extras.counter = [0]
     return extras.counter

@@ -324,7 +324,7 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return function(*args)
-    tracer = _told_of_others(listener, _Traced(listener).began)
+    tracer = _passing_over(listener, _Traced(listener).began)
     try:
         sys.settrace(tracer)
         return function(*args)
@@ -338,10 +338,10 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
             raise
 
 
-def _told_of_others(listener: CodeListener, told: Callable[..., Any]) -> Callable[..., Any]:
+def _passing_over(listener: CodeListener, notify: Callable[..., Any]) -> Callable[..., Any]:
     """Return a trace function that passes over frames of code which does not count, in native code."""
     if not native():
-        return told
+        return notify
     table, passed = np.zeros(2 * _MOST_PASSED + 1, np.int64), list[CodeType]()
     table[0] = 2 * _MOST_PASSED - 1
     enter = jit.load_module("programs.recorder_native").pass_over.entry_point
@@ -350,7 +350,7 @@ def _told_of_others(listener: CodeListener, told: Callable[..., Any]) -> Callabl
         if len(passed) < _MOST_PASSED and not listener.concerns(frame):
             passed.append(frame.f_code)  # its id stays its own
             enter(where(table), id(frame.f_code))
-        return told(frame, *event)
+        return notify(frame, *event)
 
     return jit.bound("programs.recorder_native", "began", (table, began, None))
 

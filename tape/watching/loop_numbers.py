@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import PACKAGES
-from kernels.kinds.views import Write
-from kernels.operations import OPS
+from kernels.kinds.views import Gather, Write
 from kernels.programs.program import Recipe
 from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.tensor import Tensor, constant_tensor
@@ -30,7 +29,9 @@ _LARGEST = 1 << 53  # below it, integers of tensors are those of Python
 _LARGEST_FACTOR = 1 << 26
 _TOO_LARGE = "a number of a loop is too large for a tensor"
 _OURS = tuple([f"{name}." for name in PACKAGES])
-_DIVISIONS = ("truediv", "floordiv", "mod")
+_DIVISIONS = ("__truediv__", "__floordiv__", "__mod__")
+_PRODUCT, _POWER = "__mul__", "__pow__"
+_CALCULATED = ("__add__", "__sub__", _PRODUCT, *_DIVISIONS)
 _OF_NUMPY: dict[Any, Callable[..., Any]] = {np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul}
 _SQUARE = 2
 _NUMBERS = (int, float, bool, np.float64)
@@ -72,9 +73,13 @@ def _is_integer(x: Any) -> bool:
     return isinstance(x, int) or (type(x) is LoopNumber and x.spec.dtype.kind != "f")
 
 
+def _reflected(name: str) -> str:
+    return f"__r{name[2:]}"
+
+
 def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """Return a method that computes with another operand as Python does with numbers."""
-    called = f"__{'r' * reflected}{name}__"
+    called = _reflected(name) if reflected else name
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, Tensor) and type(other) is not LoopNumber:
@@ -87,14 +92,16 @@ def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], A
         divisor = self if reflected else other
         if name in _DIVISIONS and divisor == 0:
             raise ZeroDivisionError("division by zero")
-        integers = _is_integer(self) and _is_integer(other) and name != "truediv"
-        if integers and name == "mul" and not all(-_LARGEST_FACTOR < x < _LARGEST_FACTOR for x in (self, other)):
+        integers = _is_integer(self) and _is_integer(other) and name != _DIVISIONS[0]
+        if integers and name == _PRODUCT and not all(-_LARGEST_FACTOR < x < _LARGEST_FACTOR for x in (self, other)):
             raise OverflowError(_TOO_LARGE)
         if name in _DIVISIONS[1:] and not integers:
             return getattr(operator, name)(*[plain_number(x) for x in ((other, self) if reflected else (self, other))])
         a, b = (x if integers or not isinstance(x, Tensor) else x.double() for x in (self, other))
         result = getattr(Tensor, called)(a, b)
-        is_small = not integers or name == "mul" or (type(other) is int and -_LARGEST_FACTOR < other < _LARGEST_FACTOR)
+        is_small = (
+            not integers or name == _PRODUCT or (type(other) is int and -_LARGEST_FACTOR < other < _LARGEST_FACTOR)
+        )
         if not is_small and not -_LARGEST < result < _LARGEST:
             raise OverflowError(_TOO_LARGE)
         return loop_number(result)
@@ -111,8 +118,8 @@ def _operates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Any
     """Return a method that computes with the number, which leaves for Python; a small power of it is a product."""
 
     def method(self: Any, other: Any) -> Any:
-        if name == "pow" and type(other) is int and other == _SQUARE and not reflected:
-            return _METHODS["__mul__"](self, self)
+        if name == _POWER and type(other) is int and other == _SQUARE and not reflected:
+            return _METHODS[_PRODUCT](self, self)
         a, b = plain_number(self), plain_number(other)
         return getattr(operator, name, divmod)(*((b, a) if reflected else (a, b)))
 
@@ -132,16 +139,16 @@ def _with_sign(called: str) -> Callable[[Any], Any]:
 
 
 _METHODS: dict[str, Callable[..., Any]] = {}
-for _name in ("add", "sub", "mul", *_DIVISIONS, "pow", "divmod", "lshift", "rshift", "and_", "or_", "xor"):
-    _of = _calculates if _name in ("add", "sub", "mul", *_DIVISIONS) else _operates
-    for _prefix in ("", "r", "i"):
-        _METHODS[f"__{_prefix}{_name.rstrip('_')}__"] = _of(_name, reflected=_prefix == "r")
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    _METHODS[f"__{_name}__"] = _compares(f"__{_name}__")
-for _name in ("round", "trunc", "floor", "ceil", "invert", "format", "repr", "str"):
-    _METHODS[f"__{_name}__"] = _passes_on(f"__{_name}__")
-for _name in ("neg", "abs"):
-    _METHODS[f"__{_name}__"] = _with_sign(f"__{_name}__")
+for _name in (*_CALCULATED, _POWER, "__divmod__", "__lshift__", "__rshift__", "__and__", "__or__", "__xor__"):
+    _of = _calculates if _name in _CALCULATED else _operates
+    _METHODS[_name] = _METHODS[f"__i{_name[2:]}"] = _of(_name)
+    _METHODS[_reflected(_name)] = _of(_name, reflected=True)
+for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
+    _METHODS[_name] = _compares(_name)
+for _name in ("__round__", "__trunc__", "__floor__", "__ceil__", "__invert__", "__format__", "__repr__", "__str__"):
+    _METHODS[_name] = _passes_on(_name)
+for _name in ("__neg__", "__abs__"):
+    _METHODS[_name] = _with_sign(_name)
 _METHODS["__hash__"] = lambda self: hash(self.item())
 
 
@@ -159,10 +166,10 @@ for _name, _method in _METHODS.items():
     setattr(LoopNumber, _name, _of_users(_name, _method))
 
 
-def kept_views(recipe: Recipe, known: Container[int]) -> str:
+def kept_views(recipe: Recipe, left: Container[int]) -> str:
     """Return why what numbers pick from tensors must be views, which copies stand for; empty if it need not be.
 
-    Tensors that are still what they were first are ``known`` nodes.
+    ``left`` are nodes of tensors that became others.
     """
     steps, written, uses = recipe.steps, defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for at in steps.of_kind(Write):
@@ -173,11 +180,11 @@ def kept_views(recipe: Recipe, known: Container[int]) -> str:
         nodes = [recipe.base_of(node) for node in operands if node >= 0]
         for node in nodes:
             uses[node].append(at)
-        if steps.kinds[kind].op is PICK and len(nodes) > 1:
+        if isinstance(steps.kinds[kind].op, Gather) and len(nodes) > 1:
             picked.append((at, result, nodes[0]))
     for at, result, source in picked:
         following = written[source][bisect_right(written[source], at) :][:1]
-        if written[result] or result not in known or (following and following[0] < max(uses[result], default=at)):
+        if written[result] or result in left or (following and following[0] < max(uses[result], default=at)):
             return "a part of a tensor that a number of the loop picks is written, or read behind a write to the tensor"
     return ""
 
@@ -185,7 +192,6 @@ def kept_views(recipe: Recipe, known: Container[int]) -> str:
 # What a for loop runs over, and the locals that take it: read from the code, evaluated in a frame.
 
 _MOST_STEPS = 40  # instructions that make what a loop runs over
-PICK = OPS["index"]
 _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
 _TAKEN = {
     "CALL": 1,

@@ -371,7 +371,7 @@ class HeadWatch(CodeListener):
                 self.refuse(f"{code.co_qualname} calls {min(asked)}, which tells tensors from numbers")
         if self.unfit:
             self.refuse(self.unfit)
-        if kept := kept_views(self.recorder.recipe, {*self.recorder.nodes.values()}):
+        if kept := kept_views(self.recorder.recipe, self.recorder.tables.left):
             self.refuse(kept)
 
     def begin(self, frame: FrameType) -> _Activation | None:

@@ -447,10 +447,10 @@ def _code_within(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _code_within(constant)
 
 
-def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
-    """Yield what a function's code, and that of functions defined in it, reads from outside."""
-    for inner in _code_within(code):
-        yield from paths(inner, method and inner is code)
+@functools.lru_cache(1 << 8)
+def paths_within(code: types.CodeType, method: bool) -> tuple[Path, ...]:
+    """Return what a function's code, and that of functions defined in it, reads from outside."""
+    return tuple([path for inner in _code_within(code) for path in paths(inner, method and inner is code)])
 
 
 def _is_cache(function: types.FunctionType, start: tuple[str, Any], value: Any) -> bool:

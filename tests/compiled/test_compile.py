@@ -691,7 +691,7 @@ def walk(x):
         x = tape.sin(x)
     return x.sum()
 
-compiled = tape.compile(walk, check="never")
+compiled = tape.compile(walk, check="never", mode="eager")
 at = np.linspace(0, 1, 1000)
 for _ in range(3):
     expected = compiled(at)
@@ -712,7 +712,7 @@ def test_many_threads_call_one_function() -> None:
     def f(x: Any) -> Any:
         return (tape.sin(x) * x).cumsum(0) if x.sum() > 0 else x * 2
 
-    compiled, wrong = tape.compile(f), []
+    compiled, wrong = tape.compile(f, mode="eager"), []
 
     def work(seed: int) -> None:
         for k in range(30):

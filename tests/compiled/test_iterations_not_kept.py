@@ -208,8 +208,8 @@ def kept_all(connect: Callable[..., None]) -> Callable[..., None]:
 
     def connected(tables: Any, tensor: type, *, repeats: bool) -> None:
         connect(tables, tensor, repeats=repeats)
-        if tables.found is not None:
-            tables.found.stop()
+        if tables.search is not None:
+            tables.search.stop()
 
     return connected
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tape
-from tape.compiled import compiled_function, compiled_program
+from tape.compiled import compiled_function, specialization
 from tape.compiled.call_key import SHARE, SHARE_OF_MISSES, Overhead
-from tape.compiled.compiled_program import Specialization
+from tape.compiled.specialization import Specialization
 from tape.tensors import modes
 
 pytestmark = pytest.mark.usefixtures("accounted")
@@ -47,7 +48,11 @@ class Clock:
             return result
 
         monkeypatch.setattr(compiled_function, "record_call", recorded)
-        monkeypatch.setattr(modes, "call_given", call_given)
+        # its code runs in recorded calls: as code of the package that it stands in for, it is not looked at
+        ours = FunctionType(
+            call_given.__code__, {**globals(), "__name__": modes.__name__}, closure=call_given.__closure__
+        )
+        monkeypatch.setattr(modes, "call_given", ours)
         monkeypatch.setattr(Specialization, "replay", replayed)
 
 
@@ -156,7 +161,7 @@ def test_methods_of_several_objects_have_one_account(clock: Clock) -> None:
 
 def test_the_ways_taken_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most in {"MOST_PROGRAMS": 3, "MOST_PENDING": 4}.items():
-        monkeypatch.setattr(compiled_program, name, most)
+        monkeypatch.setattr(specialization, name, most)
     for name in ("allows_recordings", "allows_replays"):
         monkeypatch.setattr(Overhead, name, lambda _: True)
     compiled = tape.compile(lambda x: x + float(x[0]), check="never")

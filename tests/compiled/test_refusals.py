@@ -164,7 +164,6 @@ DYNAMIC = {
     "a Function returns an int": Refusal(odd(RETURNS_INT), "the Function Odd returns a int"),
     "a Function draws": Refusal(odd(DRAWS), "a Function that draws random numbers"),
     "a Function raises": Refusal(caught, r"forward raised an error, which the function caught, at .*test_refusals", 12),
-    "forward mode": Refusal(lambda w, x: tape.func.jvp(tape.sin, (x,), (x,))[1].sum(), "a derivative in forward mode"),
     "equal eigenvalues": Refusal(of_equal_eigenvalues, "a derivative at equal eigenvalues or singular values"),
     "data of an argument": Refusal(moved_data, r"\.data of an argument is set at .* write x\.copy_", on_tensors=True),
     "shape of an argument": Refusal(squeezed, "unsqueeze_ of an argument", on_tensors=True),
@@ -318,7 +317,7 @@ def timed(w: World, x: Any) -> Any:
 
 
 UNROLLED = {
-    "a list grows": Refusal(lengthening, "what its variables hold changes with each iteration"),
+    "a list grows": Refusal(lengthening, "found changes with each iteration"),
     "much is held": Refusal(with_much, r"data\[\d+\] is part of more than can be compared"),
     "long bytes are held": Refusal(with_text, "data is larger than what is compared"),
     "objects are held": Refusal(with_objects, "data is an array of objects"),
@@ -326,9 +325,7 @@ UNROLLED = {
     "random numbers": Refusal(looped(lambda w, x: x + tape.rand(3)), "random numbers are drawn in it, or behind it"),
     "a gradient goes through": Refusal(differentiated, "a gradient is taken through its iterations"),
     "a Function is called": Refusal(with_function, "an autograd.Function is called in it", on_tensors=True),
-    "the time": Refusal(looped(timed), "time of timed.time may return something else at each call"),
-    "text is run": Refusal(looped(lambda w, x: x * eval("0.5")), "calls eval"),  # noqa: S307 (here)
-    "an extent of Python's": Refusal(of_odd_extent, "the number of iterations of the loop at .* is not plain"),
+    "an extent of Python's": Refusal(of_odd_extent, "what the loop at .* runs over is not plain"),
 }  # fmt: skip
 
 

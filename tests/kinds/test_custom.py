@@ -529,3 +529,10 @@ def test_second_derivative_is_refused() -> None:
         tape.autograd.grad(smooth(x).sum(), x, create_graph=True)
     smooth(x).sum().backward()
     assert x.grad is not None
+
+
+def test_one_made_within_a_compiled_function_is_one_operation() -> None:
+    compiled = tape.compile(lambda q: tape.custom(_energy, _energy_vjp)(q, 2.0), check="never")
+    for k in range(4):
+        assert compiled(START + k) == pytest.approx(2.0 * np.sum((START + k) ** 2), rel=1e-14)
+    assert compiled.programs[0].hits == 2

@@ -619,3 +619,12 @@ assert came >= 1, came
 def test_an_interrupt_waits_while_native_code_is_loaded(fresh: Fresh, interrupts: tuple[float, int]) -> None:
     delay, times = interrupts
     lives(fresh, LOADING.format(delay=delay, times=times))
+
+
+def test_functions_that_outlive_their_module_are_collected_at_the_end(fresh: Fresh) -> None:
+    code = """
+import tape
+x = tape.tensor([1.0, 2.0], requires_grad=True)
+(x * x).sum().backward()
+"""
+    lives(fresh, code, **PERTURBED | {"MALLOC_PERTURB_": "90"})  # flags of freed definitions then say that more follows
