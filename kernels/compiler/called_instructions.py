@@ -93,14 +93,15 @@ def _number(operand: Any) -> Any:
 
 
 def _recipe_of(instruction: RolledInstruction, spec: Spec) -> Recipe:
-    """Return a recipe of this instruction alone."""
+    """Return a recipe of this instruction alone, in which integers stay integers."""
     nodes, words, numbers = [], [], []
+    whole = spec.dtype.kind == "i" and all(o.spec.dtype.kind == "i" for o in instruction.operands if isinstance(o, Ref))
     for operand in instruction.operands:
         if isinstance(operand, Ref):
             words.append(len(nodes))
             nodes.append(ProgramNode(operand.spec, differentiable=operand.wanted, argument=True))
         else:
-            numbers.append(operand)
+            numbers.append(int(operand) if whole else operand)
             words.append(-len(numbers))
     result, arguments, form = len(nodes), [*range(len(nodes))], instruction.form
     nodes.append(ProgramNode(spec, differentiable=form is not None))

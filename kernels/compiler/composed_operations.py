@@ -318,7 +318,8 @@ def _elementwise(instruction: RolledInstruction, target: Any, program: RolledPro
     if numeric == INT64 and instruction.params:
         raise Uncompiled(f"{op.name} of integers")
     if numeric == INT64:
-        operation, operands = fused.of_integers(op), tuple([_integer(o, program) for o in operands])
+        operation = fused.of_integers(op, operands)
+        operands = tuple([_integer(o, program) for o in operands])
     else:
         operation = fused.elementwise(op, instruction.params, numeric)
     shape, strides = target.spec.shape, target.spec.strides

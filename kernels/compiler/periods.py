@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,11 +280,17 @@ def _wanted(kind: StepKind) -> list[bool]:
     return wanted + [False] * (kind.count - len(wanted))
 
 
-def _floats(numbers: Iterable[Any]) -> Array:
+def _floats(numbers: Sequence[Any]) -> Array:
     try:
-        return np.array([float(number) for number in numbers])
+        floats = np.array([float(number) for number in numbers])
     except OverflowError:
         raise Uncompiled("a number beyond those of 64 bits") from None
+    if any(type(numbers[at]) is int and numbers[at] != floats[at] for at in np.flatnonzero(abs(floats) >= _EXACT)):
+        raise Uncompiled("a whole number that no float is")
+    return floats
+
+
+_EXACT = 1 << 53  # smaller integers are floats, too
 
 
 def _key(params: Any) -> Any:

@@ -173,8 +173,20 @@ _EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
 """Expressions that are the same of integers as of floats."""
 
 
-def of_integers(op: Elementwise) -> ScalarOperation:
+_QUOTIENTS = {
+    name: scalar_operation(name, "ab", text, 20, None, None)
+    for name, text in {
+        np.remainder.__name__: "({a} % {b} if {a} % {b} >= 0 else {a} % {b} + {b})",
+        np.floor_divide.__name__: "({a} // {b} - (1 if {a} - {a} // {b} * {b} < 0 else 0))",
+    }.items()
+}
+"""Of integers by a positive one, which cannot raise, whether ``//`` and ``%`` round down or, as in C, towards zero."""
+
+
+def of_integers(op: Elementwise, operands: tuple[Any, ...]) -> ScalarOperation:
     """Return what an elementwise record does to integers; Uncompiled where that is printed for floats alone."""
+    if op.name in _QUOTIENTS and isinstance(operands[1], float) and operands[1] >= 1:
+        return _QUOTIENTS[op.name]
     operation = elementwise(op, (), INT64)
     if _EXACT.fullmatch(operation.forward.text) is None:
         raise Uncompiled(f"{op.name} of integers")

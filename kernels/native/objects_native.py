@@ -124,7 +124,7 @@ def read_number(x, is_int, out: CallOperand):
     if number == -1.0 and c_api.PyErr_Occurred() != 0:
         c_api.PyErr_Clear()  # an int beyond all doubles
         return 0
-    if is_int and not abs(number) <= LARGEST_INT:
+    if is_int and not abs(number) < LARGEST_INT:  # a larger one may have been rounded
         return 0
     out.form = structs.NUMBER_FORM
     out.slot = 0

@@ -264,7 +264,7 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_HELD = 1 << 20  # bytes of results that are held
+_HELD = 1 << 24  # bytes of results that are held
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""
 _WRITTEN = 5  # recorder_native.py

@@ -279,7 +279,7 @@ class KnownTensors:
         """Return what an instruction saved, as tensors that are known; None where that is not possible."""
         form = instruction.form
         self._catch_up()
-        node = self._by_slot.get(instruction.slot, -1)
+        node = self._by_slot.get(instruction.slot, -1) if self._tables.holds_all else -1
         self.earliest = min(self.earliest, self._made.get(node, self._steps))
         if form.kind in (CLEARS, ADDS) and type(instruction.operands[0]) is int:
             self._by_slot.setdefault(instruction.operands[0], node)  # the version before, of the same node

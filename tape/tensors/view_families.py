@@ -109,11 +109,11 @@ def move(x: Tensor, slot: Slot, form: Descriptor) -> None:
 
 def record(tape: Tape, x: Tensor, form: Form, operands: tuple[Any, ...], saved: tuple[Any, ...] = ()) -> None:
     """Append the instruction of a tensor's new version; its tape retains its gradient under the new slot."""
-    noted = read_extras(x).retains or x._form.spec.bytes >= LARGE
-    if noted:
+    is_kept = read_extras(x).retains or x._form.spec.bytes >= LARGE
+    if is_kept:
         forget(x)
     tape.record(x, form.code, operands, saved)
-    if noted:
+    if is_kept:
         remember(x)
 
 

@@ -76,7 +76,8 @@ def test_a_place_out_of_bounds_raises(place: int) -> None:
     assert before[0] != value
 
 
-def test_a_guard_in_a_loop_tells_its_step() -> None:
+@pytest.mark.parametrize("keeps_python", [False, True])
+def test_a_guard_in_a_loop_tells_its_step(keeps_python: bool) -> None:
     """Guards in rolled loops have the numbers of those that were recorded: another way is recorded, and found again."""
 
     def stepped(x: Any) -> Any:
@@ -86,7 +87,14 @@ def test_a_guard_in_a_loop_tells_its_step() -> None:
             s = s + 1.0 if s > k - 50.0 else s - 2.0 * x[1]
         return s
 
-    gradient = tape.value_and_grad(stepped)
+    def unrolled(x: Any) -> Any:
+        s = 0.0 * x[0]
+        for k in range(60):
+            s = s * 0.99 + tape.sin(x[k % 7] * (k + 1.0))
+            s = s + 1.0 if s > [k - 50.0][-isinstance(k, int)] else s - 2.0 * x[1]
+        return s
+
+    gradient = tape.value_and_grad(unrolled if keeps_python else stepped)
     compiled = tape.compile(gradient, mode="max", check="never")
     points = [np.linspace(0.0, 1.0, 7) * scale for scale in (1.0, 2.0, -40.0, 0.5, -90.0)]
     for x in points * 4:
@@ -94,7 +102,24 @@ def test_a_guard_in_a_loop_tells_its_step() -> None:
         got = compiled(x)
         assert got[0] == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(got[1], slope, rtol=1e-11, atol=1e-12)
-    assert "loop, 60 times" in compiled.explain()
+    told = compiled.explain()
+    assert ("loop, 60 times" if keeps_python else "loop, until it ends") in told
+    assert "remainder by the interpreter" not in told
+
+
+@pytest.mark.parametrize("divisor", [1, 7, 1 << 40, (1 << 53) + 1, -3])
+def test_quotients_of_large_integers(divisor: int) -> None:
+    def parted(k: Any) -> tuple[Any, ...]:
+        return k // divisor, k % divisor, k // divisor * divisor + k % divisor
+
+    compiled = tape.compile(parted, mode="max", check="never")
+    ends = np.array([-(1 << 63), -(1 << 60) - 1, -8, -7, -1, 0, 1, 6, 7, (1 << 53) + 1, (1 << 62) + 3, (1 << 63) - 1])
+    for k in (ends, ends[::-1].copy(), ends - 1, ends // 3):
+        for got, expected in zip(compiled(k), (k // divisor, k % divisor, k), strict=True):
+            np.testing.assert_array_equal(got, expected)
+        for number in (7, divisor):  # in dynamic mode the second is the first, with another number
+            np.testing.assert_array_equal(tape.tensor(k) // number, k // number)
+    assert ("floor_divide by" in compiled.explain()) == (not 0 < divisor < 1 << 53)
 
 
 def counted(x: Any, w: Any, index: Any) -> tuple[Any, Any]:
