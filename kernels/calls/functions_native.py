@@ -183,8 +183,11 @@ def wrap(registry: RegistryTable, op, x: ArrayObject, keeps):
 
 def suits(registry: RegistryTable, args, count, x):
     """Whether an operand may be wrapped as a double: an integer only if another operand is a tensor of doubles."""
-    if kind_of(x) != registry.numpy_int:
-        return True
+    return True if kind_of(x) != registry.numpy_int else all_doubles(registry, args, count)
+
+
+def all_doubles(registry: RegistryTable, args, count):
+    """Whether all tensors among operands are of doubles."""
     doubles = True
     for k in range(count):
         if kind_of(word(args, k)) == registry.tensor_type:
@@ -220,21 +223,42 @@ def let_go(registry: RegistryTable, wrapped):
 
 
 @kept_apart
+def hit_with_floats(registry: RegistryTable, called_as, args, count):
+    """Make a call with NumPy's doubles as Python's floats; 0 where Python has to or has raised."""
+    operands, result = three_words(), 0
+    for k in range(count):
+        x = word(args, k)
+        is_double = kind_of(x) == registry.numpy_double
+        store_i8(operands + 8 * k, c_api.PyFloat_FromDouble(load_f8(x + HEADER)) if is_double else owned(x))
+    if c_api.PyErr_Occurred() == 0:
+        result = hit_call(called_as, operands, count)
+    for k in range(count):
+        dropped(word(operands, k))
+    return result
+
+
+@kept_apart
 def hit_wrapped(registry: RegistryTable, called_as, args, count):
     """Make a call with arrays wrapped, if an operand is a tensor; 0 where Python has to or has raised."""
-    operands, wrapped, tensors, made = three_words(), three_words(), 0, 0
+    operands, wrapped, tensors, doubles, made = three_words(), three_words(), 0, 0, 0
     keeps, risk, op = False, 0, called_as & (structs.NUMBERED - 1)
     for k in range(structs.MOST_OPERANDS):
         store_i8(wrapped + 8 * k, 0)
         if k < count:
             store_i8(operands + 8 * k, word(args, k))
+            doubles += kind_of(word(args, k)) == registry.numpy_double
             if kind_of(word(args, k)) == registry.tensor_type:
                 tensors += 1
                 keeps = keeps or (
                     TensorObject(word(args, k)).slot != 0 and op not in (structs.OP_ADD, structs.OP_SUBTRACT)
                 )
     no_tensor_to_write = called_as & structs.WRITES != 0 and kind_of(word(args, 0)) != registry.tensor_type
-    if registry.known_arrays == 0 or tensors == 0 or tensors == count or no_tensor_to_write:
+    if tensors == 0 or tensors == count or no_tensor_to_write:
+        return 0
+    weak = doubles != 0 and called_as & structs.WRITES == 0 and op & structs.CONDITION == 0
+    if weak and all_doubles(registry, args, count):
+        return hit_with_floats(registry, called_as, args, count)
+    if registry.known_arrays == 0:
         return 0
     for k in range(count):
         x = word(args, k)

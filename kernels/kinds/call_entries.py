@@ -249,7 +249,6 @@ class WrappedArray:
         self._add_layout = jit.load_module("calls.functions_native").add_layout.entry_point
         for at, word in {
             RegistryTable.known_arrays: where(self._rows),
-            RegistryTable.numpy_double: id(np.float64),
             RegistryTable.numpy_spec: id(self._double),
         }.items():
             memory.put(memory.REGISTRY.address, at, word)

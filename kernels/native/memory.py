@@ -319,10 +319,11 @@ class Registry:
         self.tapes = zeros(MOST_TAPES)
         self.set(calls=self.calls, missed=self.missed, tapes=self.tapes)
         self.set_objects(
-            none=None, int_type=int, numpy_int=np.int64, float_type=float, array_type=np.ndarray, zero=0,
-            type_error=TypeError, attribute_error=AttributeError, double=np.dtype(np.float64), false=False, true=True,
-            single=np.dtype(np.float32), longs=np.dtype(np.int64), bools=np.dtype(np.bool_), list_type=list,
-            not_implemented=NotImplemented, slice_type=slice, tuple_type=tuple, ellipsis=Ellipsis,
+            none=None, int_type=int, numpy_int=np.int64, numpy_double=np.float64, float_type=float, zero=0,
+            array_type=np.ndarray, type_error=TypeError, attribute_error=AttributeError, false=False, true=True,
+            double=np.dtype(np.float64), single=np.dtype(np.float32), longs=np.dtype(np.int64),
+            bools=np.dtype(np.bool_), list_type=list, not_implemented=NotImplemented, slice_type=slice,
+            tuple_type=tuple, ellipsis=Ellipsis,
         )  # fmt: skip
 
     def set(self, **words: int) -> None:

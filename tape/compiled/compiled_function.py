@@ -379,7 +379,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         seconds = self._overhead.clock() - begin
         self._overhead.calls += min(current.time.seconds, seconds)
         way, self._way = self._way, (call.key, recording.path)
-        alike = self._way == way or recording.rolled is not None
+        alike = self._way == way or recording.rolled is not None or recording.is_trial
         self._overhead.recorded(seconds - min(current.time.seconds, seconds), alike=alike)
         return result
 

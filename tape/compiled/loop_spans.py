@@ -162,8 +162,11 @@ def _parting(a: IterationBody, b: IterationBody) -> str:
             break
         guard = next(guards, None) if isinstance(x[0].op, Guard) else None
         if not _is_same_step(a, x, b, y, at):
-            return "" if guard is None else f", by the value that leaves for Python at {guard.line}"
+            return "" if guard is None else f", by the value that leaves for Python at {guard.line}{_AS_ARGUMENT}"
     return ""
+
+
+_AS_ARGUMENT = " (NumPy's arrays and lists that a number of the loop looks up are to be arguments, as arrays)"
 
 
 def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
@@ -426,6 +429,7 @@ def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[Loop
             why = failed.removeprefix(f"the loop at {loop.location}: ") or others
             loop.plain = loop.plain or ("" if part else why)
         elif (new or loop.targets) and _leaves_values(trace, those, {span.visits[0].loop for span in spans}):
+            trace.recording.is_trial |= loop.changing != known | new
             loop.changing = known | new
     return failed or next(iter(reasons), "")
 

@@ -54,6 +54,7 @@ class Call(NamedTuple):
 Miss: TypeAlias = Callable[[Call], Any]  # makes a call, and enters it
 NATIVELY = NATIVE and loops_readable() and agrees()
 _NUMBERS = (float, int)
+_GIVEN_NUMBERS = (*_NUMBERS, np.float64)  # beside tensors of doubles NumPy's are floats
 NATIVE_OPERANDS = (Tensor, *_NUMBERS)  # types of operands that native code accepts
 _numbers = itertools.count(structs.OPERATIONS)
 _number_of_name: dict[str, int] = {}
@@ -175,7 +176,7 @@ def _is_all(run: Run, result: Any, args: tuple[Any, ...]) -> bool:
 def _stands_for(operand: Any, arg: Any) -> bool:
     """Whether an operand is an argument: the tensor itself, or one of an array of the same dtype, or a number too."""
     if type(operand) is not Tensor:
-        return type(arg) in _NUMBERS
+        return type(arg) in _GIVEN_NUMBERS
     return operand is arg or (type(arg) is np.ndarray and operand.spec.dtype is arg.dtype)
 
 
@@ -188,7 +189,7 @@ def _enter_plain(call: Call, run: Run | None, result: Tensor) -> None:
                 add_layout(arg, x)
         operands = *run.operands, *operands[len(run.operands) :]
     numbers = [x for x in operands if type(x) is not Tensor]
-    if any(type(x) not in _NUMBERS or not -LARGEST <= x <= LARGEST for x in numbers):
+    if any(type(x) not in _GIVEN_NUMBERS or not -LARGEST <= x <= LARGEST for x in numbers):
         return
     if float in map(type, numbers) and all(x.spec.dtype.kind != "f" for x in operands if type(x) is Tensor):
         return  # the same call with an int is another one

@@ -261,6 +261,7 @@ def tensors_of(*operands: Any) -> list[Tensor]:
 
 def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
+    args = _with_floats(op, args)
     if not any(isinstance(o, Tensor) for o in args):  # lists are operands beside tensors only, as in PyTorch
         for value in args:
             if not isinstance(value, (np.ndarray, np.generic, *Number)):
@@ -284,11 +285,20 @@ def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     return result
 
 
+def _with_floats(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return operands with NumPy's doubles as Python's floats, where all tensors but a condition are of doubles."""
+    if np.float64 not in map(type, args):
+        return args
+    of_dtypes = {x._form.spec.dtype for x in args if isinstance(x, Tensor)} - ({BOOL} if op.condition else set())
+    return tuple([float(x) if type(x) is np.float64 else x for x in args]) if of_dtypes == {FLOAT64} else args
+
+
 def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return operands cast, recorded, to the dtype that they are computed in; None if they need no cast.
 
     Arrays beside a tensor are tensors then. Casts are only of tensors; a condition stays as it is.
     """
+    args = _with_floats(op, args)
     if not op.condition and _USUAL.issuperset(map(type, args)):
         dtypes_given = {x._form.spec.dtype for x in args if type(x) is Tensor}
         if len(dtypes_given) == 1 and dtypes_given.pop().kind == "f":
@@ -311,9 +321,7 @@ def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
     Native code repeats calls of tensors. Where there is a condition, a double beside doubles is one of Python's.
     """
     arrays = (np.ndarray, np.generic)
-    doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in args)
-    if doubles and np.float64 in map(type, args):
-        args = tuple([float(x) if type(x) is np.float64 else x for x in args])
+    args = _with_floats(op, args)
     if not any(isinstance(x, arrays) for x in args) or not any(type(x) is Tensor for x in args):
         return args
     return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in args])

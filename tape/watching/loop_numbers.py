@@ -69,6 +69,18 @@ def plain_number(value: Any) -> Any:
     return value.item() if type(value) is LoopNumber else value
 
 
+def _as_tensors(called: str, *operands: Any) -> Any:
+    """Call a method of tensors, as of which native code knows the operands."""
+    numbers = [x for x in operands if type(x) is LoopNumber]
+    for x in numbers:
+        x.__class__ = Tensor  # type: ignore[assignment]
+    try:
+        return getattr(Tensor, called)(*operands)
+    finally:
+        for x in numbers:
+            x.__class__ = LoopNumber
+
+
 def _is_integer(x: Any) -> bool:
     return isinstance(x, int) or (type(x) is LoopNumber and x.spec.dtype.kind != "f")
 
@@ -85,7 +97,7 @@ def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], A
         if isinstance(other, Tensor) and type(other) is not LoopNumber:
             other_kind, kind = other.spec.dtype, self.spec.dtype
             x = self.to(other_kind) if other_kind.kind == "f" and kind != other_kind else self
-            return getattr(Tensor, called)(x, other)
+            return _as_tensors(called, x, other)
         if type(other) not in _NUMBERS and type(other) is not LoopNumber:
             picks = isinstance(other, (np.ndarray, np.integer)) and other.dtype.kind == "i" and _is_integer(self)
             return getattr(Tensor, called)(self, other) if picks else getattr(self.item(), called)(other)
@@ -98,7 +110,7 @@ def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], A
         if name in _DIVISIONS[1:] and not integers:
             return getattr(operator, name)(*[plain_number(x) for x in ((other, self) if reflected else (self, other))])
         a, b = (x if integers or not isinstance(x, Tensor) else x.double() for x in (self, other))
-        result = getattr(Tensor, called)(a, b)
+        result = _as_tensors(called, a, b)
         is_small = (
             not integers or name == _PRODUCT or (type(other) is int and -_LARGEST_FACTOR < other < _LARGEST_FACTOR)
         )
@@ -128,14 +140,14 @@ def _operates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Any
 
 def _compares(called: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        result = getattr(Tensor, called)(self, other)
+        result = _as_tensors(called, self, other)
         return loop_number(result) if type(other) in _NUMBERS or type(other) is LoopNumber else result
 
     return method
 
 
 def _with_sign(called: str) -> Callable[[Any], Any]:
-    return lambda self: loop_number(getattr(Tensor, called)(self))
+    return lambda self: loop_number(_as_tensors(called, self))
 
 
 _METHODS: dict[str, Callable[..., Any]] = {}

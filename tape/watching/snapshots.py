@@ -88,7 +88,7 @@ _FIXED = """
     datetime.timedelta datetime.timezone datetime.tzinfo zoneinfo.ZoneInfo _struct.Struct operator.attrgetter
     operator.itemgetter operator.methodcaller functools._lru_cache_wrapper collections._tuplegetter
     _collections._tuplegetter _thread.lock _thread.RLock _ctypes.CFuncPtr _ctypes.CField ctypes.CField
-    _abc._abc_data
+    _abc._abc_data _dispatcher.Dispatcher
 """
 """Such of which nothing changes that code reads."""
 

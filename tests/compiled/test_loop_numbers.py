@@ -178,6 +178,26 @@ def compiled_of(function: Callable[..., Any], mode: str, calls: int = 24) -> Any
 def test_such_a_loop_is_native(function: Any, mode: str) -> None:
     compiled = compiled_of(function, mode)
     assert any(program.has_loops for program in compiled.programs), compiled.explain()
+
+
+def test_calls_of_microseconds_do_not_wait_for_it() -> None:
+    """Recordings before the one with numbers as tensors are no reason to wait for the time that they may take."""
+
+    def halved(x: Any) -> Any:
+        y, k = x[0], 0
+        while abs(y - 0.25) > 1e-3:
+            y, k = y - 0.5 * (y - 0.25) * x[1], k + 1
+        return y * k
+
+    plain = tape.value_and_grad(halved)
+    compiled = tape.compile(plain, mode="max", check="never")
+    for k in range(6):
+        x = np.array([1.0 + 0.2 * k, 1.0])
+        value, gradient = compiled(x)
+        assert value == pytest.approx(plain(x)[0], rel=1e-12)
+        np.testing.assert_allclose(gradient, plain(x)[1], rtol=1e-10)
+    assert compiled.programs[0].has_loops
+    assert compiled.calls["recorded"] == 4
     assert compiled.calls["recorded"] <= 8, compiled.explain()
     assert "unrolled" not in compiled.explain()
 
@@ -212,6 +232,16 @@ def looks_up(p: Any, x: Any, y: Any) -> Any:
         v = v + table.get(k, 0.1) + p[1] * 0.05
         if v > 0.7:
             k += 1
+    return v
+
+
+TABLE = np.linspace(0.1, 1.0, 30)
+
+
+def looks_up_outside(p: Any, x: Any, y: Any) -> Any:
+    v = p[0] * 1.0
+    for t in range(len(TABLE)):
+        v = v * 0.5 if v > 0.3 else v + p[1] * TABLE[t] * x[t] * y[t]
     return v
 
 
@@ -287,6 +317,7 @@ PYTHON = {
     asks_for_types: "t .* changes with each iteration",
     asks_elsewhere: "calls type, which tells tensors from numbers",
     looks_up: r"k .* changes with each iteration .*leaves for Python at .*test_loop_numbers.py:\d+",
+    looks_up_outside: r"leaves for Python at .* \(NumPy's arrays .* are to be arguments",
     collects: r"t changes with each iteration \(seen changes",
     writes_a_view: "t changes with each iteration .*picks is written",
     reads_behind_a_write: "t changes with each iteration .*behind a write",
