@@ -35,20 +35,13 @@ def plan(recipe: Recipe, *, reverse: bool, cotangents: Mapping[int, int] | None 
 
     Or, with ``cotangents``, from outputs, by their numbers, whose cotangents are arguments, by theirs.
     """
-    if cotangents is not None:
-        pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in cotangents.items()]
-        return _planned(recipe.copy(), pairs=pairs)
-    output = recipe.outputs[0] if reverse and recipe.wants(recipe.outputs[0]) else None
-    return _planned(recipe.copy(), output, reverse=reverse)
-
-
-def _planned(
-    recipe: Recipe, output: int | None = None, pairs: Sequence[tuple[int, int]] = (), *, reverse: bool = True
-) -> ProgramPlan:
+    pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in (cotangents or {}).items()]
+    starts = reverse and cotangents is None and recipe.wants(recipe.outputs[0])
+    recipe = recipe.copy()
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
-    if output is not None or pairs:
-        back.run(output, pairs)
+    if starts or pairs:
+        back.run(recipe.outputs[0] if starts else None, pairs)
     loops.finish()
     return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
@@ -73,10 +66,9 @@ def pullback_recipe(recipe: Recipe) -> tuple[Recipe, dict[int, int]]:
 def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
     """Lower a recipe and its reverse, which starts from cotangents: see :func:`pullback_recipe`."""
     copied, cotangents = pullback_recipe(recipe)
-    if results:
-        return plan(copied, reverse=True, cotangents=cotangents)
-    pairs = [(copied.outputs[k], copied.arguments[i]) for k, i in cotangents.items()]
-    return _planned(replace(copied, outputs=[]), pairs=pairs)
+    made = plan(copied, reverse=True, cotangents=cotangents)
+    made.recipe.outputs = copied.outputs if results else []
+    return made
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
