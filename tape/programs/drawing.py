@@ -207,16 +207,11 @@ class Profile:
 
     def speedscope(self, path: Any) -> None:
         """Write a file for https://www.speedscope.app: calls in their order, below their lines and what repeats."""
-        total = sum(weight for _, weight in self._stacks)
+        samples, weights = [list(stack) for stack, _ in self._stacks], [weight for _, weight in self._stacks]
         profile = {
-            "type": "sampled",
-            "name": "calls",
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": total,
-            "samples": [list(stack) for stack, _ in self._stacks],
-            "weights": [weight for _, weight in self._stacks],
-        }
+            "type": "sampled", "name": "calls", "unit": "nanoseconds", "startValue": 0, "endValue": sum(weights),
+            "samples": samples, "weights": weights,
+        }  # fmt: skip
         file = {"$schema": _SCHEMA, "shared": {"frames": self._frames}, "profiles": [profile], "exporter": "tape"}
         Path(path).write_text(json.dumps(file), encoding="utf-8")
 

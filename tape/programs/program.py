@@ -409,20 +409,8 @@ class Program(Seen):
             short = self._budget is not None or self._recipe.length < LONG
             if short or reverse in self._first or reverse in self._interpreted:
                 return False
-            beside = self._beside.get(reverse)
-            if beside is None:
-                make = functools.partial(self._made_code, reverse=reverse, always=False)
-                more = self._due[reverse] = calls_analysed(self._recipe)
-                self._beside[reverse] = BackgroundCompile(make, more)
-                return True
-            self._due[reverse] -= 1
-            if self._due[reverse] > 0:
-                return True
-            self._due[reverse] = beside.more_calls(functools.partial(dynamic_calls_in, recipe=self._recipe))
-            if self._due[reverse] > 0:
-                return True
-            self._compile(reverse=reverse, always=False)
-            return False
+            self._due[reverse] = self._due.get(reverse, 1) - 1
+            return self._due[reverse] > 0 or self._is_made_beside(calls_analysed, dynamic_calls_in, reverse=reverse)
 
     def _count(self, *, reverse: bool) -> None:
         """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.
@@ -440,16 +428,23 @@ class Program(Seen):
                 return
             if self._due.get(reverse, 2) > 1:  # another thread was here
                 return
-            beside = self._beside.get(reverse)
-            if beside is not None:
-                more = beside.more_calls(functools.partial(calls_in, machine=first))
-            else:
-                more, make = calls_meanwhile(first), functools.partial(self._made_code, reverse=reverse, always=False)
-                self._beside[reverse] = BackgroundCompile(make, more)
-            if more > 0:
-                self._due[reverse] = more
-            else:
-                self._compile(reverse=reverse, always=False)
+            self._is_made_beside(calls_meanwhile, calls_in, first, reverse=reverse)
+
+    def _is_made_beside(
+        self, at_first: Callable[[Any], int], calls_in: Callable[[float, Any], int], of: Any = None, *, reverse: bool
+    ) -> bool:
+        """Have machine code made beside so many calls, then more of them; when it is ready, these use it: False."""
+        beside, of = self._beside.get(reverse), of or self._recipe
+        if beside is None:
+            more, make = at_first(of), functools.partial(self._made_code, reverse=reverse, always=False)
+            self._beside[reverse] = BackgroundCompile(make, more)
+        else:
+            more = beside.more_calls(lambda seconds: calls_in(seconds, of))
+        if more > 0:
+            self._due[reverse] = more
+        else:
+            self._compile(reverse=reverse, always=False)
+        return more > 0
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         machine = self._machine_code(reverse=reverse, always=always)
@@ -491,9 +486,10 @@ class Program(Seen):
     def _made_of(
         self, recipe: Recipe, expected: Callable[[float], None] | None, *, reverse: bool, always: bool
     ) -> Outcome:
-        memory, make = self._budget, functools.partial(compiled_machine, recipe, reverse=reverse)
-        make = functools.partial(make, cotangents=self._cotangents)
-        make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
+        memory, make = self._budget, functools.partial(
+            compiled_machine, recipe, reverse=reverse, cotangents=self._cotangents, exactly=self._exactly,
+            always=always, expected=expected,
+        )  # fmt: skip
         try:
             machine = make(memory=memory)
             if memory is not None and memory < machine.size < 2 * memory:  # room for what stands beside the workspace

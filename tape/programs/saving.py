@@ -221,13 +221,11 @@ def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:
         raise TypeError(f"{place} is a {kind.__name__}, which a file does not hold; make it a dict")
     make = structure.make
     fields = make.args[1] if isinstance(make, functools.partial) and make.func is dataclass_of else {}
+    named_parts = zip(structure.keys, structure.parts, strict=True)
     return {
         "kind": encoder.named(kind),
         "keys": encoder.values(structure.keys, f"a key of {place}"),
-        "parts": [
-            encoded(part, encoder, f"{place}[{key!r}]")
-            for key, part in zip(structure.keys, structure.parts, strict=True)
-        ],
+        "parts": [encoded(part, encoder, f"{place}[{key!r}]") for key, part in named_parts],
         "static": {name: encoder.value(x, f"{place}.{name}") for name, x in structure.static.items()},
         "fields": {name: encoder.value(x, f"{place}.{name}") for name, x in fields.items()},
     }
@@ -304,9 +302,7 @@ def _encoded(program: Any, encoder: Encoder) -> dict[str, Any]:
             "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
             "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},
             "static": [[i, encoder.value(x, signature.paths[i])] for i, x in signature.static.items()],
-            "paths": signature.paths,
-            "names": signature.names,
-            "simple": signature.simple,
+            **{name: getattr(signature, name) for name in ("paths", "names", "simple")},
         },
         "template": encoded(program._template, encoder, "the result"),
         "kept": [[i, encoder.value(x, "a result")] for i, x in program._kept.items()],

@@ -193,16 +193,8 @@ def kept_views(recipe: Recipe, left: Container[int]) -> str:
 
 _MOST_STEPS = 40  # instructions that make what a loop runs over
 _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
-_TAKEN = {
-    "CALL": 1,
-    "BINARY_SUBSCR": 2,
-    "BINARY_OP": 2,
-    "LOAD_ATTR": 1,
-    "LOAD_METHOD": 1,
-    "LOAD_CONST": 0,
-    "PUSH_NULL": 0,
-}
-_TAKEN |= dict.fromkeys(_SOURCES, 0)
+_TAKEN = dict.fromkeys(("LOAD_CONST", "PUSH_NULL", *_SOURCES), 0)
+_TAKEN |= dict.fromkeys(("CALL", "LOAD_ATTR", "LOAD_METHOD"), 1) | dict.fromkeys(("BINARY_SUBSCR", "BINARY_OP"), 2)
 """Instructions that make what a loop runs over: how many values they take from the stack, beside arguments."""
 _BUILTINS: dict[str, Any] = {f.__name__: f for f in (range, int, len, zip, enumerate)}
 _OPERATORS: dict[str, Any] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
