@@ -32,16 +32,7 @@ from kernels.programs.task_blocks import Columns, Loops, LoopTasks, Source, Step
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import passed
-from kernels.rules.scalar_loops import (
-    ConstantFill,
-    KernelCall,
-    NodeRef,
-    OperandPlace,
-    PythonCall,
-    Tasks,
-    UfuncCall,
-    node_of,
-)
+from kernels.rules.scalar_loops import ConstantFill, KernelCall, NodeRef, OperandPlace, PythonCall, UfuncCall, node_of
 
 # From steps to tasks: each kind of operation lowers its own, with the nodes that it needs between.
 #
@@ -109,7 +100,7 @@ class ForwardLowering:
     """Turns the steps of a recipe into forward tasks; what stands between its nodes become nodes, too."""
 
     def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
-        self.recipe, self.tasks = recipe, Tasks()
+        self.recipe, self.tasks = recipe, scalar_loops.Tasks()
         self._numbers: dict[tuple[bytes, np.dtype[Any]], int] = {}
         self._kernels: dict[Any, Any] = {}
         self.overwriting = Overwriting(recipe) if reverse else None
@@ -118,7 +109,7 @@ class ForwardLowering:
         self.copies: dict[int, dict[str, int]] = {}  # those of saved values of a step that a later write replaces
         self.loops = Loops(recipe, self.tasks)
 
-    def run(self) -> Tasks:
+    def run(self) -> scalar_loops.Tasks:
         """Lower each step; return the tasks in order."""
         steps, repeating = self.recipe.steps, Repeating(self)
         for at, start in enumerate(steps.starts):

@@ -13,15 +13,8 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled.call_key import (
-    PLAIN_ARGUMENTS,
-    CallArguments,
-    call_of,
-    input_of,
-    is_separated,
-    shared_input,
-    values_of,
-)
+from tape.compiled import call_key
+from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input, values_of
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_calls import StructureSteps, Unknown
@@ -157,7 +150,7 @@ class CompiledGradient(CompiledFunction):
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
-        if kwargs or not all(i in numbers or type(x) in PLAIN_ARGUMENTS for i, x in enumerate(args)):
+        if kwargs or not all(i in numbers or type(x) in call_key.PLAIN_ARGUMENTS for i, x in enumerate(args)):
             return self._untried(args, kwargs)
         self.calls["dynamic"] += 1
         return self.__wrapped__(*args)

@@ -24,18 +24,8 @@ from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recording import whole
 from kernels.programs.several_ways import without_unchanged
-from tape.compiled.call_key import (
-    DOUBLE,
-    SINGLE,
-    CallArguments,
-    DynamicTime,
-    kept,
-    one_rounding_apart,
-    same_results,
-    sizes,
-    values_of,
-    within_runs,
-)
+from tape.compiled import call_key
+from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, DynamicTime, kept, values_of
 from tape.compiled.recordings import Recording, live_sources
 from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
@@ -224,15 +214,15 @@ class CompiledProgram(Program):
             return False
         leaves, recipe = flattened(expected, none=True)[0], self._recipe
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
-        largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
+        largest = call_key.sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
         apart, runs = self.rounding * largest, list[Any]()
         rounded = functools.partial(self._rounded, random=np.random.default_rng(0))
         ways: tuple[Callable[..., Any], ...] = (self._interpreted_near, rounded)
-        for way in ways if same_results(result, expected, rounding=self.rounding, of=largest) else ():
-            for near in one_rounding_apart(values):
+        for way in ways if call_key.same_results(result, expected, rounding=self.rounding, of=largest) else ():
+            for near in call_key.one_rounding_apart(values):
                 with contextlib.suppress(Exception):  # it goes another way, or raises, there
                     runs.append(way(near, tensors=tensors))
-            if within_runs(result, expected, runs, apart):
+            if call_key.within_runs(result, expected, runs, apart):
                 return True
         return False
 

@@ -11,12 +11,7 @@ from kernels.machine_code.compiled_machine import DEBUG
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, native
-from tape.compiled.call_key import (
-    CallArguments,
-    DynamicTime,
-    Overhead,
-    meet,
-)
+from tape.compiled.call_key import CallArguments, DynamicTime, Overhead, meet
 from tape.compiled.compiled_program import CompiledProgram, program_of
 from tape.compiled.native_checks import native_look
 from tape.compiled.recordings import Recording, difference, shared_memory

@@ -39,17 +39,9 @@ from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
+from tape.programs import replaying
 from tape.programs.drawing import Seen
-from tape.programs.replaying import (
-    MOST_CALLS,
-    CallForm,
-    ProgramPullback,
-    ReplayGradient,
-    interpreted,
-    recorded,
-    value_and_gradients,
-    write_back,
-)
+from tape.programs.replaying import MOST_CALLS, CallForm, ProgramPullback, interpreted, recorded, write_back
 from tape.programs.saving import Content, MisfitError, decoded, decoded_signature, named, write_programs
 from tape.tensors import grad_modes, modes
 from tape.tensors.bytecode import stack_level
@@ -200,7 +192,9 @@ class Program(Seen):
             results = [outcome(x, tensors) for x in (*values, *gradients)]
         else:
             results = (
-                value_and_gradients(self._complete, arguments) if way else list(ReplayGradient.apply(self, *arguments))
+                replaying.value_and_gradients(self._complete, arguments)
+                if way
+                else list(replaying.ReplayGradient.apply(self, *arguments))
             )
         return self._divided(results)
 
@@ -333,7 +327,7 @@ class Program(Seen):
             # operations on tensors find the gradient where cotangents do not tell it
             values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
             with modes.under(modes.current()._replace(recorder=None)):
-                tensors = [as_array(x) for x in value_and_gradients(self._complete, values)]
+                tensors = [as_array(x) for x in replaying.value_and_gradients(self._complete, values)]
             count = len(self._recipe.outputs)
             return tensors[:count], tensors[count:]
 

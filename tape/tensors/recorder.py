@@ -22,13 +22,7 @@ from kernels.kinds.views import ResultPart, View
 from kernels.language import jit
 from kernels.native.memory import where
 from kernels.operations import OPS
-from kernels.programs.program import (
-    Lines,
-    ProgramError,
-    ProgramNode,
-    Recipe,
-    StepKind,
-)
+from kernels.programs.program import Lines, ProgramError, ProgramNode, Recipe, StepKind
 from kernels.programs.recording import Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
