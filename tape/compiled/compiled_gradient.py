@@ -64,8 +64,7 @@ class GradientProgram(CompiledProgram):
             return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
         return (self._joined(results),)
 
-    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
-        del tensors
+    def _rounded(self, values: Sequence[Any], random: np.random.Generator) -> Any:
         arguments = [np.array(x._value if isinstance(x, Tensor) else x) for x in (*values, *self.outside())]
         with modes.under(modes.current()._replace(recorder=None)):
             return self._joined([as_array(x) for x in value_and_gradients(self._complete, arguments, rounded=random)])
