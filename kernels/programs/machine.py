@@ -98,10 +98,9 @@ class Machine:
         nodes = plan.recipe.nodes
         self.inputs = [placing.view(i) for i in plan.recipe.arguments]
         self.outputs = [placing.view(i) for i in plan.recipe.outputs]
+        graded = [i for i in plan.recipe.arguments if nodes[i].differentiable and plan.differentiates]
         self.gradients = [
-            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i))
-            for i in plan.recipe.arguments
-            if nodes[i].differentiable and plan.differentiates
+            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i)) for i in graded
         ]
         self.shared = placing.view(plan.stack) if plan.loops else None  # what loops know of the stack
         self._open()

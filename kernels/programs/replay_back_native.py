@@ -191,13 +191,9 @@ def table_of(h: SweepHeader, last):
 def arrived(h: SweepHeader, slot: int) -> int:
     """The bucket of a slot, if this sweep has brought it a gradient; else 0."""
     top, near = h.top, h.near
-    bucket = Bucket(bucket_of(h.buckets, h.mask, top, near, slot))
+    bucket, came = Bucket(bucket_of(h.buckets, h.mask, top, near, slot)), structs.USED | structs.TOUCHED
     known = h.stamp if (top - slot) & -near == 0 else slot
-    return (
-        bucket
-        if bucket.key == known and bucket.flags & (structs.USED | structs.TOUCHED) == structs.USED | structs.TOUCHED
-        else 0
-    )
+    return bucket if bucket.key == known and bucket.flags & came == came else 0
 
 
 def enter(h, table: PullbackRun, slot):

@@ -373,13 +373,10 @@ class _Assembly:
 
     def _loop(self, loop: NativeLoop, line: int, place: Above) -> None:
         """Put a loop that has bodies: its marks and these."""
-        bodies, phis, state = (
-            loop_spans.usable(loop.bodies, self.least),
-            [place(phi) for phi in loop.phis],
-            place(loop.state),
-        )
+        bodies = loop_spans.usable(loop.bodies, self.least)
         if not bodies:
             return
+        phis, state = [place(phi) for phi in loop.phis], place(loop.state)
         operands = phis if loop.count is None else [*phis, place(loop.count)]
         params = (loop.limit, loop.count is not None, loop.counted, loop.line)
         self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), state, operands, line)

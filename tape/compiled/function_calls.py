@@ -48,11 +48,9 @@ class Attempt:
         self.op, self.params = op, params
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Attempt)
-            and other.op is self.op
-            and same_params(sorted(self.params.items()), sorted(other.params.items()))
-        )
+        if not isinstance(other, Attempt) or other.op is not self.op:
+            return False
+        return same_params(sorted(self.params.items()), sorted(other.params.items()))
 
     def __hash__(self) -> int:
         return hash(self.op)

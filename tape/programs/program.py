@@ -101,11 +101,8 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     """Return None for a native replay; else whether each operation is recorded one by one, for a program or vmap."""
     if modes.current().recorder is not None:
         return True
-    return (
-        False
-        if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
-        else None
-    )
+    graded = modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
+    return False if graded else None
 
 
 _CALL_ON_TENSORS = 12e-6  # seconds that Python takes for a call of several results, and for its way back, about
@@ -187,16 +184,12 @@ class Program(Seen):
             return self._divided(at_once)
         arguments, tensors = self._checked(args, kwargs, writes=False)
         way = way_of(arguments) if tensors else None
-        if way is None:
-            values, gradients = self._replayed_back(arguments)
-            results = [outcome(x, tensors) for x in (*values, *gradients)]
-        else:
-            results = (
-                replaying.value_and_gradients(self._complete, arguments)
-                if way
-                else list(replaying.ReplayGradient.apply(self, *arguments))
-            )
-        return self._divided(results)
+        if way:
+            return self._divided(replaying.value_and_gradients(self._complete, arguments))
+        if way is False:
+            return self._divided(replaying.ReplayGradient.apply(self, *arguments))
+        values, gradients = self._replayed_back(arguments)
+        return self._divided([outcome(x, tensors) for x in (*values, *gradients)])
 
     def _divided(self, results: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         """Return results and gradients in the structures of the function's results and of its arguments."""

@@ -171,12 +171,10 @@ def _array(memory: Array, at: int) -> tuple[Array, int]:
 # Structures, and the signatures made of them, as JSON: for files, whose readers are given the user's types.
 
 _RETURNED = [kind for kind in vars(return_types).values() if isinstance(kind, type) and issubclass(kind, tuple)]
-_USUAL = (
-    *(bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None), OrderedDict, np.ndarray),
-    *(dtype.type for dtype in DTYPES.values()),
-    *_RETURNED,
-)
-KNOWN = {name_of(kind): kind for kind in _USUAL}  # the types that every reader has
+_USUAL = bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None), OrderedDict, np.ndarray
+KNOWN = {
+    name_of(kind): kind for kind in (*_USUAL, *[dtype.type for dtype in DTYPES.values()], *_RETURNED)
+}  # the types that every reader has
 _LEAF_TEXT, _NONE_TEXT = "leaf", "none"
 
 

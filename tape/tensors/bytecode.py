@@ -32,11 +32,9 @@ _SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
 """What for loops end with: how much of that they jump over depends on the version and the iterator."""
 _LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
 _PAIRS = {
-    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
-    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
-    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    f"{one}_{other}": (one, other) for one in ("LOAD_FAST", "STORE_FAST") for other in ("LOAD_FAST", "STORE_FAST")
 }
+_PAIRS["LOAD_FAST_BORROW_LOAD_FAST_BORROW"] = "LOAD_FAST", "LOAD_FAST"
 """Two instructions in one."""
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 """Comparisons, and the same with the operands exchanged."""

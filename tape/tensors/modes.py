@@ -25,18 +25,22 @@ class Observer(Protocol):
 
     def is_argument(self, x: Any) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
+        del x
+        return False
 
     def overwrites(self, x: Any, value: Any) -> None:
         """Be notified that a value is about to be written into a tensor."""
 
     def wrote(self, op: Any, x: Any, value: Any, params: tuple[Any, ...]) -> None:
         """Be notified that a value has been written into a tensor."""
+        del op, x, value, params
 
     def taken(self, x: Any, value: Any) -> None:
         """Be notified that a tensor has taken over the value and the slot of another."""
 
     def released(self, x: Any, value: Any) -> None:
         """Be notified that a view has ceased to be one: it is now the copy that another tensor is."""
+        del x, value
 
     def replaces(self, x: Any, other: Any) -> None:
         """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
@@ -129,8 +133,6 @@ class ThreadTape(local):
 # Gradient mode, the tape of this thread, and the program being recorded: all per thread and context.
 #
 # Every operation first calls ``active`` for the tape to record on.
-
-__all__ = ["Mode", "Observer", "ThreadTape", "keep"]
 
 Result = TypeVar("Result")
 
@@ -373,13 +375,6 @@ def unobserved_tape() -> ActiveTape:
     """Return the active tape; ASK_MODE where anybody else observes operations. It is made where there is none yet."""
     tape_beside_recorder()
     return _active.get()
-
-
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Record nothing within, on a tape or in a program."""
-    with under(_mode.get()._replace(grad=False, recorder=None)):
-        yield
 
 
 class _User(local):

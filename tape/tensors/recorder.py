@@ -242,14 +242,10 @@ class ProgramRecorder(Recorder):
     def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
         """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
         form = result._form
-        return (
-            isinstance(form, Form)
-            and type(result._slot) is int
-            and any(
-                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
-                for r, want in zip(refs, form.wanted, strict=True)
-            )
-        )
+        if not isinstance(form, Form) or type(result._slot) is not int:
+            return False
+        nodes = [r.node for r, want in zip(refs, form.wanted, strict=True) if want and isinstance(r, NodeRef)]
+        return any(map(self.recipe.wants, nodes))
 
     def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
         """Append a step; return the number of its kind."""

@@ -349,10 +349,8 @@ def _test(flow: ControlFlow, head: int) -> Test | None:
     alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before[j])
     if not alone or any(i not in copies[0] and i not in copies[1] for i in before):
         return None
-    if not all(
-        (start == 0 or flow.steps[start].offset != flow.steps[start - 1].offset) and _is_visible(flow, start)
-        for start in starts
-    ):
+    whole = [start for start in starts if start == 0 or flow.steps[start].offset != flow.steps[start - 1].offset]
+    if not all(start in whole and _is_visible(flow, start) for start in starts):
         return None
     continues = tuple(flow.through(head, flow.before[starts[0]]))
     body = flow.leading_to([*back, *continues], head)

@@ -19,7 +19,7 @@ from tape.watching import frame_events, loop_numbers
 from tape.watching.frame_events import CodeListener, CodeReads, is_collecting, is_decided, of_code
 from tape.watching.loop_numbers import TYPE_READERS, LoopNumber, fits, loop_number, plain_number
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.number_uses import outcomes_in
+from tape.watching.number_uses import OPERATORS, outcomes_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -514,18 +514,7 @@ def _changing_values(entry: _Entry) -> str:
 
 def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:
     """Return after how many steps of a counter, one or more, a comparison with a limit comes out otherwise."""
-    distance = limit - value - comparison.counted
-    if step == 0:
-        return None
-    if step < 0:
-        distance, step = -distance, -step
-        strict = comparison.operator in (">", "<=")
-    else:
-        strict = comparison.operator in ("<", ">=")
-    if comparison.operator in ("==", "!="):
-        if distance == 0:
-            return 1
-        return distance // step if distance > 0 and distance % step == 0 else None
-    if not strict:  # it changes one later
-        distance += 1
-    return -(-distance // step) if distance > 0 else None
+    compare, now = OPERATORS[comparison.operator], value + comparison.counted
+    met = (limit - now) // step if step else 0
+    ways = [k for k in (met, met + 1) if k > 0 and compare(now + k * step, limit) != compare(now, limit)]
+    return ways[0] if step and ways else None

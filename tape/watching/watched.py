@@ -392,10 +392,6 @@ def _name_of(value: Any) -> str:
     return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
 
 
-def _is_item(name: str, value: Any) -> bool:
-    return name == "BINARY_SUBSCR" or value == "[]"
-
-
 def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code reads from outside."""
     receiver = code.co_varnames[0] if method and code.co_argcount else None
@@ -404,6 +400,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     imported: list[tuple[str, Any]] = []
     for step in steps_of(code)[0]:
         name, value = step.name, step.value
+        is_item = name == "BINARY_SUBSCR" or value == "[]"
         if name in _VARIABLES or (name == "LOAD_FAST" and value == receiver) or name == "IMPORT_NAME":
             yield tuple(path)
             started: tuple[str, Any] = (_VARIABLES.get(name, "self"), value)
@@ -420,7 +417,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
         elif name == "LOAD_CONST":
             constants.append(value)
             continue
-        elif path and len(constants) == 1 and _is_item(name, value) and isinstance(constants[0], (str, int)):
+        elif path and len(constants) == 1 and is_item and isinstance(constants[0], (str, int)):
             path.append(("item", constants[0]))
         elif name not in ("RESUME", "COPY_FREE_VARS") and (name != "STORE_FAST" or path[:1] != imported):
             yield tuple(path)
