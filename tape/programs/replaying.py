@@ -213,8 +213,7 @@ class ProgramPullback:
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
-        self.without = [k in self.constant for k in range(len(self.specs))]
-        self.direct = not any(self.without) and all(s.shape or s is SCALAR for s in self.specs)
+        self.direct = not self.constant and all(s.shape or s is SCALAR for s in self.specs)
         """Whether all results have a gradient, and are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
@@ -602,9 +601,9 @@ def recorded(
 def _outputs(pulling: ProgramPullback, results: Sequence[Any]) -> list[Tensor]:
     """Return tensors for results; those that have a gradient get slot and form where they are recorded."""
     outputs = []
-    for x, spec, constant in zip(results, pulling.specs, pulling.without, strict=True):
+    for k, (x, spec) in enumerate(zip(results, pulling.specs, strict=True)):
         value = x if type(x) is not float or spec is SCALAR else np.array(x, spec.dtype)
-        y = constant_tensor(value) if constant else new(Tensor)
+        y = constant_tensor(value) if k in pulling.constant else new(Tensor)
         y._value = value
         outputs.append(y)
     return outputs

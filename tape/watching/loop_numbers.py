@@ -109,11 +109,6 @@ def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], A
     return method
 
 
-def _passes_on(called: str) -> Callable[..., Any]:
-    """Return a method of the number, which leaves for Python."""
-    return lambda self, *others: getattr(self.item(), called)(*others)
-
-
 def _operates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """Return a method that computes with the number, which leaves for Python; a small power of it is a product."""
 
@@ -134,10 +129,6 @@ def _compares(called: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _with_sign(called: str) -> Callable[[Any], Any]:
-    return lambda self: loop_number(getattr(Tensor, called)(self))
-
-
 _METHODS: dict[str, Callable[..., Any]] = {}
 for _name in (*_CALCULATED, _POWER, "__divmod__", "__lshift__", "__rshift__", "__and__", "__or__", "__xor__"):
     _of = _calculates if _name in _CALCULATED else _operates
@@ -146,9 +137,9 @@ for _name in (*_CALCULATED, _POWER, "__divmod__", "__lshift__", "__rshift__", "_
 for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
     _METHODS[_name] = _compares(_name)
 for _name in ("__round__", "__trunc__", "__floor__", "__ceil__", "__invert__", "__format__", "__repr__", "__str__"):
-    _METHODS[_name] = _passes_on(_name)
+    _METHODS[_name] = lambda self, *others, _name=_name: getattr(self.item(), _name)(*others)  # the number leaves
 for _name in ("__neg__", "__abs__"):
-    _METHODS[_name] = _with_sign(_name)
+    _METHODS[_name] = lambda self, _name=_name: loop_number(getattr(Tensor, _name)(self))
 _METHODS["__hash__"] = lambda self: hash(self.item())
 
 
