@@ -88,9 +88,8 @@ class Specialization:
 
     def known(self) -> dict[str, Any]:
         """Return what a recording needs to know of the calls before."""
-        return {
-            "earlier": self.recordings, "finder": self.reads, "contents": self.contents, "keeps_all": self.keeps_all,
-        }  # fmt: skip
+        known = {"earlier": self.recordings, "finder": self.reads, "contents": self.contents}
+        return known | {"keeps_all": self.keeps_all}
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""

@@ -248,7 +248,6 @@ class Program(Seen):
 
     def with_live(self, arrays: Sequence[Any]) -> Program:
         """Return the program that reads these in place of its ``live`` arrays."""
-        del arrays
         return self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:

@@ -13,7 +13,7 @@ from tape.tensors import tapes
 from tape.tensors.tapes import Tape
 
 
-class Observer(Protocol):
+class Observer:
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
 
     maps: bool = False  # whether it records one example of several, whose values may not leave for Python
@@ -25,7 +25,6 @@ class Observer(Protocol):
 
     def is_argument(self, x: Any) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
-        del x
         return False
 
     def overwrites(self, x: Any, value: Any) -> None:
@@ -33,14 +32,12 @@ class Observer(Protocol):
 
     def wrote(self, op: Any, x: Any, value: Any, params: tuple[Any, ...]) -> None:
         """Be notified that a value has been written into a tensor."""
-        del op, x, value, params
 
     def taken(self, x: Any, value: Any) -> None:
         """Be notified that a tensor has taken over the value and the slot of another."""
 
     def released(self, x: Any, value: Any) -> None:
         """Be notified that a view has ceased to be one: it is now the copy that another tensor is."""
-        del x, value
 
     def replaces(self, x: Any, other: Any) -> None:
         """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
@@ -62,20 +59,16 @@ class Observer(Protocol):
 
     def note_drawing(self, generator: Any) -> None:
         """Be notified that a generator is about to be drawn from."""
-        del generator
 
     def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
         """Be notified that an operation raised by the values of its operands."""
-        del op, operands, params, error
 
     def follows_indices(self, indices: Sequence[Any], *, adds: bool) -> bool:
         """Return whether index tensors are operands: of what they pick, or with ``adds`` of what is added there."""
-        del indices, adds
         return False
 
     def checks_indices(self, index: Any, low: int, high: int) -> bool:
         """Return whether indices are within bounds, and see to it that those of all examples are; asked if it maps."""
-        del index, low, high
         return False
 
 

@@ -7,7 +7,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tape.tensors.bytecode import FLIPPED, ControlFlow, touches_locals
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
 from tape.watching import frame_events, loop_numbers
-from tape.watching.frame_events import CodeListener, CodeReads, is_collecting, is_decided, of_code
+from tape.watching.frame_events import CodeListener, CodeReads, Result, is_collecting, is_decided, of_code
 from tape.watching.loop_numbers import TYPE_READERS, LoopNumber, fits, loop_number, plain_number
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
 from tape.watching.number_uses import OPERATORS, outcomes_in
@@ -266,8 +266,6 @@ def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
 #
 # While a call is recorded, functions with loops that are supported report each visit of a head. Two visits of one
 # entry with equal states, tensors apart, begin iterations that do the same, as far as Python decides.
-
-Result = TypeVar("Result")
 
 
 class HeadVisit:
