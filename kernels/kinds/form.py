@@ -171,10 +171,6 @@ class Form:
         """Return when a pullback's result is a constant cotangent: see kernels/rules/loop_printer.py."""
         return int(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.constant])
 
-    def reads_constant(self, i: int) -> bool:
-        """Return whether a pullback has a kernel that reads a constant cotangent."""
-        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != structs.NONE)
-
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):

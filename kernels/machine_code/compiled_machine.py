@@ -218,8 +218,6 @@ class CompiledMachine:
         self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
         self._interpreter = interpreter
         self.guards = [guard.line for guard in self._places]  # the line of each guard
-        self.is_short = code.elements < LONG and native()
-        """Whether it runs natively throughout, in so little time that other threads can wait."""
         self._results = [*code.outputs, *code.gradients]
         self._work, self._busy = AlignedMemory(code.work), np.zeros(1, np.int64)
         self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)

@@ -330,10 +330,8 @@ class ProgramMemory(MemoryLayout):
             layout = nest_layout(call.shape, *call.strides)
             self.layouts.append(layout)
             room = 3 * count + 1  # the call's arguments use it, too
-            return (
-                (structs.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
-                math.prod(call.shape),
-            )
+            row = structs.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room
+            return row, math.prod(call.shape)
         address, layout = _kernels.get(call) or _kernels.setdefault(call, call.kernel())
         self.layouts.append(layout)
         return (structs.RUN_KERNEL, address, where(layout), 0, count, count), call.steps

@@ -29,19 +29,10 @@ from kernels.native import structs
 from kernels.programs import task_blocks
 from kernels.programs.program import HEAD, ProgramError, ProgramNode, Recipe, Step
 from kernels.programs.task_blocks import Columns, Loops, LoopTasks, Source, StepCalls, TaskBatches, TaskBody, crosses
-from kernels.rules import loop_printer, scalar_loops
+from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import passed
-from kernels.rules.scalar_loops import (
-    ConstantFill,
-    KernelCall,
-    NodeRef,
-    OperandPlace,
-    PythonCall,
-    Tasks,
-    UfuncCall,
-    node_of,
-)
+from kernels.rules.scalar_loops import ConstantFill, KernelCall, NodeRef, OperandPlace, PythonCall, UfuncCall, node_of
 
 # From steps to tasks: each kind of operation lowers its own, with the nodes that it needs between.
 #
@@ -105,14 +96,59 @@ def operand_named(step: Step, name: str) -> int | None:
     return operand.node if isinstance(operand, NodeRef) else None
 
 
-class Intermediates:
-    """Adds nodes for what stands between the nodes of a program, and the tasks that fill them."""
+class ForwardLowering:
+    """Turns the steps of a recipe into forward tasks; what stands between its nodes become nodes, too."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.tasks = Tasks()
+    def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
+        self.recipe, self.tasks = recipe, scalar_loops.Tasks()
         self._numbers: dict[tuple[bytes, np.dtype[Any]], int] = {}
         self._kernels: dict[Any, Any] = {}
+        self.overwriting = Overwriting(recipe) if reverse else None
+        self.extra: dict[int, int] = {}  # nodes made for the pullback of a step
+        self.extras: dict[int, tuple[int, ...]] = {}  # the further results of a routine
+        self.copies: dict[int, dict[str, int]] = {}  # those of saved values of a step that a later write replaces
+        self.loops = Loops(recipe, self.tasks)
+
+    def run(self) -> scalar_loops.Tasks:
+        """Lower each step; return the tasks in order."""
+        steps, repeating = self.recipe.steps, Repeating(self)
+        for at, start in enumerate(steps.starts):
+            if not repeating.repeat(at, start):
+                step, self.tasks.step = steps[at], at
+                if step.op.extras and not step.params[1:]:
+                    self.extras[at] = tuple(s.result for s in steps[at + 1 : at + 1 + len(step.op.extras)])
+                step.op.lower(step, self)
+                repeating.remember(at)
+            if self.overwriting is not None and self.overwriting.written:
+                self.overwriting.read_at(at)
+        repeating.blocks.finish()
+        return self.tasks
+
+    def wants_pullback(self, step: LoweredStep, name: str) -> bool:
+        """Whether the pullback of a step, which is part of the program, reads a value of this name."""
+        return self.overwriting is not None and step.form is not None and name in step.form.saved
+
+    def same_operands(self, step: LoweredStep) -> list[Step]:
+        """Return the later steps of the same operation on the same operands."""
+        steps = [s for s in self.recipe.steps if s.op is step.op and s.operands == step.operands]
+        return [s for s in steps if s.result > step.result]
+
+    def places(self, step: LoweredStep) -> int:
+        """Return the node of a step's places: its last operand, or parameter; its pullback reads the gradient's."""
+        if not step.params:
+            self.extra[step.at] = node_of(step.operands[-1])
+            return self.extra[step.at]
+        memory, gradient = step.params
+        node = self.constant(memory)
+        self.extra[step.at] = node if gradient is memory else self.constant(gradient)
+        return node
+
+    def keep_overwritten(self, step: LoweredStep) -> None:
+        """Copy what pullbacks still read of the memory that a step is about to write."""
+        for node, waiting in self.overwriting.by(step) if self.overwriting is not None else ():
+            kept = self.cast(node, self.spec(node).dtype)
+            for at, name in waiting:
+                self.copies.setdefault(at, {})[name] = kept
 
     def spec(self, node: int) -> Spec:
         """Return the spec of a node."""
@@ -165,11 +201,9 @@ class Intermediates:
 
         def loop() -> PrintedLoop:
             shape = b.shape if strides is None else a.shape
-            operands = (
-                KernelOperand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
-                KernelOperand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
-            )
-            return PrintedLoop(scalar_loops.same, shape, operands, pullback=False, adds=adds)
+            target = KernelOperand("target", b.dtype, 0, b.strides if strides is None else strides, offset)
+            x = KernelOperand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape))
+            return PrintedLoop(scalar_loops.same, shape, (target, x), pullback=False, adds=adds)
 
         kernel = self.kernel((a, b, strides, offset, adds), loop)
         self.tasks.append(KernelCall(kernel, (OperandPlace(target), OperandPlace(source))))
@@ -198,11 +232,11 @@ class Intermediates:
 class Repeating:
     """Remembers how the first step of each kind was lowered, and lowers others in the same way."""
 
-    def __init__(self, lowering: Intermediates, extra: dict[int, int]) -> None:
-        self.extra, self.steps = extra, lowering.recipe.steps
+    def __init__(self, lowering: ForwardLowering) -> None:
+        self.extra, self.steps = lowering.extra, lowering.recipe.steps
         self.nodes, self.tasks = lowering.recipe.nodes, lowering.tasks
         self.words = self.steps.words.tolist()
-        self.blocks = TaskBatches(lowering.recipe, lowering.tasks, lowering.number, extra)
+        self.blocks = TaskBatches(lowering.recipe, lowering.tasks, lowering.number, lowering.extra)
         self._patterns: dict[int, int] = {}
         self._silent = {number for number, kind in enumerate(self.steps.kinds) if kind.op.tape_kind == structs.VIEW}
         self._before = (0, 0, 0)
@@ -235,19 +269,13 @@ class Repeating:
         names = self._in_order(asked, operands, result) if single else None
         names = names or self._by_nodes(asked, operands, result, temporaries)
         if names is not None:
+            numbers = [(k, n) for n, (source, k) in zip(places, names, strict=False) if source == task_blocks.OPERAND]
+            dtypes = {k: self.nodes[node].spec.dtype for k, node in numbers if self._is_number(node)}
+            offsets = [(k - place, offset) for k, offset in tasks.offsets.items() if k >= place]
             pattern = StepCalls(
-                tasks.call_numbers[before:].tolist(),
-                tasks.adds[before:].tolist(),
-                names[: len(places)],
-                [(k - place, offset) for k, offset in tasks.offsets.items() if k >= place] if tasks.offsets else [],
-                [self.nodes[k] for k in temporaries],
-                names[-1] if at in self.extra else None,
-                {
-                    k: self.nodes[node].spec.dtype
-                    for node, (source, k) in zip(places, names, strict=False)
-                    if source == task_blocks.OPERAND and self._is_number(node)
-                },
-            )
+                tasks.call_numbers[before:].tolist(), tasks.adds[before:].tolist(), names[: len(places)], offsets,
+                [self.nodes[k] for k in temporaries], names[-1] if at in self.extra else None, dtypes,
+            )  # fmt: skip
             self._patterns[kind] = self.blocks.add(pattern)
 
     def _in_order(self, places: list[int], operands: Sequence[int], result: int) -> list[Source] | None:
@@ -282,59 +310,6 @@ class Repeating:
         return constant is not None and not constant.ndim
 
 
-class ForwardLowering(Intermediates):
-    """Turns the steps of a recipe into forward tasks."""
-
-    def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
-        super().__init__(recipe)
-        self.overwriting = Overwriting(recipe) if reverse else None
-        self.extra: dict[int, int] = {}  # nodes made for the pullback of a step
-        self.extras: dict[int, tuple[int, ...]] = {}  # the further results of a routine
-        self.copies: dict[int, dict[str, int]] = {}  # those of saved values of a step that a later write replaces
-        self.loops = Loops(recipe, self.tasks)
-
-    def run(self) -> Tasks:
-        """Lower each step; return the tasks in order."""
-        steps, repeating = self.recipe.steps, Repeating(self, self.extra)
-        for at, start in enumerate(steps.starts):
-            if not repeating.repeat(at, start):
-                step, self.tasks.step = steps[at], at
-                if step.op.extras and not step.params[1:]:
-                    self.extras[at] = tuple(s.result for s in steps[at + 1 : at + 1 + len(step.op.extras)])
-                step.op.lower(step, self)
-                repeating.remember(at)
-            if self.overwriting is not None and self.overwriting.written:
-                self.overwriting.read_at(at)
-        repeating.blocks.finish()
-        return self.tasks
-
-    def wants_pullback(self, step: LoweredStep, name: str) -> bool:
-        """Whether the pullback of a step, which is part of the program, reads a value of this name."""
-        return self.overwriting is not None and step.form is not None and name in step.form.saved
-
-    def same_operands(self, step: LoweredStep) -> list[Step]:
-        """Return the later steps of the same operation on the same operands."""
-        steps = [s for s in self.recipe.steps if s.op is step.op and s.operands == step.operands]
-        return [s for s in steps if s.result > step.result]
-
-    def places(self, step: LoweredStep) -> int:
-        """Return the node of a step's places: its last operand, or parameter; its pullback reads the gradient's."""
-        if not step.params:
-            self.extra[step.at] = node_of(step.operands[-1])
-            return self.extra[step.at]
-        memory, gradient = step.params
-        node = self.constant(memory)
-        self.extra[step.at] = node if gradient is memory else self.constant(gradient)
-        return node
-
-    def keep_overwritten(self, step: LoweredStep) -> None:
-        """Copy what pullbacks still read of the memory that a step is about to write."""
-        for node, waiting in self.overwriting.by(step) if self.overwriting is not None else ():
-            kept = self.cast(node, self.spec(node).dtype)
-            for at, name in waiting:
-                self.copies.setdefault(at, {})[name] = kept
-
-
 # From steps to reverse tasks: the pullbacks of a program, last step first.
 
 
@@ -347,7 +322,6 @@ class Reverse:
         self.tasks.step = max(len(recipe.steps) - 1, 0)  # what it starts from is of the last one
         self.buffers: dict[int, int] = {}
         self.touched: set[int] = set()
-        self.constant_buffers: set[int] = set()
         self.blocks = TaskBatches(recipe, self.tasks, lowering.number, lowering.extra)
 
     def run(self, output: int | None, pairs: Sequence[tuple[int, int]]) -> None:
@@ -383,7 +357,7 @@ class Reverse:
                 if at in self._loops:
                     skipped = self._loop(self._loops[at])
                 continue
-            way = None if self.constant_buffers or at in copies else ways[form]
+            way = None if at in copies else ways[form]
             if way is None:
                 blocks.flush()
                 self._apart(self.recipe.steps[at], form)
@@ -424,7 +398,6 @@ class Reverse:
             self._some_steps(*steps)
             self.blocks.flush()
             self.touched &= before
-            self.constant_buffers &= before
             body.before = len(tasks)
             self.lowering.loops.steer(loop, structs.RUN_BEFORE)
         loop.back_end = len(tasks)
@@ -456,11 +429,9 @@ class Reverse:
     def _kept_gradient(self, node: int) -> int:
         spec = self.recipe.nodes[node].spec
         kept = self.lowering.temporary(spec.shape, spec.dtype)
-        strides = self.recipe.nodes[kept].spec.strides
-        target = KernelOperand("target", spec.dtype, 0, strides)
-        loop = PrintedLoop(
-            scalar_loops.same, spec.shape, (target, KernelOperand("x", spec.dtype, 1, spec.gradient)), pullback=False
-        )
+        target = KernelOperand("target", spec.dtype, 0, self.lowering.spec(kept).strides)
+        x = KernelOperand("x", spec.dtype, 1, spec.gradient)
+        loop = PrintedLoop(scalar_loops.same, spec.shape, (target, x), pullback=False)
         self.tasks.append(KernelCall(loop, (OperandPlace(kept), OperandPlace(self._family[node], gradient=True))))
         return kept
 
@@ -477,14 +448,9 @@ class Reverse:
     def _way(self, form: Form) -> list[tuple[int, int, bool]] | None:
         """Return operand, pattern and whether it covers of pullbacks that only add; None if more is to be done."""
         pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], form.op.inputs
-        short = form.kind == structs.PULLS and all(form.constant_result(i) == structs.NEVER for i, _ in pulls)
-        if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
+        if form.kind != structs.PULLS or not {"y", "n", "i", *names}.issuperset(form.saved):
             return None
-        made: dict[str, Source] = {
-            "y": (task_blocks.RESULT, 0),
-            "n": (task_blocks.EXTRA, 0),
-            "i": (task_blocks.EXTRA, 0),
-        }
+        made: dict[str, Source] = {"y": (task_blocks.RESULT, 0), **dict.fromkeys("ni", (task_blocks.EXTRA, 0))}
         saved = [made.get(name) or (task_blocks.OPERAND, names.index(name)) for name in form.saved]
         ways = []
         for i, pull in pulls:
@@ -502,10 +468,6 @@ class Reverse:
             base = self.recipe.family_of(step.result)
             cotangent = OperandPlace(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
             saved = tuple([self._saved(step, form, name) for name in form.saved])
-            if base in self.constant_buffers and not all(
-                form.reads_constant(i) for i, pull in enumerate(form.pulls) if pull is not None
-            ):
-                self._write_out(base)
             for i, pull in enumerate(form.pulls):
                 operand = step.operands[i]
                 if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == structs.CLEARS):
@@ -524,16 +486,11 @@ class Reverse:
         self.touched.add(base)
 
     def _python(self, step: Step, form: Form) -> None:
-        if (base := self.recipe.family_of(step.result)) in self.constant_buffers:
-            self._write_out(base)
         (call,), at = form.params, step.at
         names = form.saved[1:]
         kept = [self._saved(step, form, name).node for name in names]
-        wanted = [
-            i
-            for i, (operand, spec) in enumerate(zip(step.operands, form.specs, strict=True))
-            if spec is not None and isinstance(operand, NodeRef) and self.recipe.wants(operand.node)
-        ]
+        pairs = enumerate(zip(step.operands, form.specs, strict=True))
+        wanted = [i for i, (o, s) in pairs if s is not None and isinstance(o, NodeRef) and self.recipe.wants(o.node)]
         targets = [node_of(step.operands[i]) for i in wanted]
         specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
         asked = [spec for spec in specs if spec is not None]
@@ -555,51 +512,29 @@ class Reverse:
                     add_to(place, value)
 
         nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
-        places = tuple(
-            OperandPlace(self.recipe.family_of(n), gradient=True) if gradient else OperandPlace(n)
-            for n, gradient in nodes
-        )
+        places = tuple([OperandPlace(self.recipe.family_of(n) if back else n, gradient=back) for n, back in nodes])
         self.tasks.append(PythonCall(run, nodes, places))
 
     def _ready(self, node: int, spec: Any, covers: bool) -> bool:
         """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
         base = self._buffer_of(node)
         first = base not in self.touched
-        if base in self.constant_buffers:
-            self._write_out(base)
         if first and not covers:
             self._fill(base, spec.dtype, -0.0)
         self.touched.add(base)
         return first and bool(covers)
 
     def _contribute(self, step: Step, form: Form, i: int, reads: tuple[OperandPlace, ...]) -> None:
-        """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
+        """Add one pullback, stored where it is the first to reach all of its target."""
         operand, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
         assert isinstance(operand, NodeRef)
         assert spec is not None
         if not self.recipe.wants(operand.node):
             return
-        base = self._buffer_of(operand.node)
-        is_constant = self.recipe.family_of(step.result) in self.constant_buffers
-        node = self.recipe.nodes[base]  # a gradient that is a result of the program is no intermediate
-        seen = base in self.touched or node.argument or node.constant is not None
-        constant = not seen and form.constant_result(i) >= (structs.IF_INPUT_IS if is_constant else structs.ALWAYS)
+        base = self.recipe.family_of(operand.node)
         stored = self._ready(operand.node, spec, form.covers[i])
-        if constant:
-            pull = loop_printer.computing_constant(pull)
-            self.constant_buffers.add(base)
-        elif is_constant:
-            pull = loop_printer.reading_constant(pull)
         target = OperandPlace(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
         self.tasks.append(KernelCall(pull, (target, *reads), not stored))
-
-    def _write_out(self, base: int) -> None:
-        """Write out a constant gradient: give every element the number that the first one holds."""
-        dtype, place = self.recipe.nodes[base].spec.dtype, OperandPlace(base, gradient=True)
-        operands = (KernelOperand("target", dtype, 0, (dtype.itemsize,)), KernelOperand("x", dtype, 1, (0,)))
-        loop = PrintedLoop(scalar_loops.same, (self.buffers[base],), operands, pullback=False)
-        self.tasks.append(KernelCall(loop, (place, place)))
-        self.constant_buffers.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> OperandPlace:
         copies = self.lowering.copies.get(step.at, {})

@@ -20,7 +20,7 @@ from kernels.native.memory import where
 from kernels.native.structs import MOST_RESULTS, ROW, WORK_BETWEEN_CHECKS, LoopStack, ProgramRow
 from kernels.programs.assembly import KernelRows, ProgramMemory, ProgramPlan, block
 from kernels.programs.lowering import ForwardLowering, Reverse
-from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
+from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe
 
 _WIDTH = 8 * ROW  # bytes of a row
 _FIRST_STACK = 1 << 9  # words that the iterations of loops may save at first
@@ -35,20 +35,13 @@ def plan(recipe: Recipe, *, reverse: bool, cotangents: Mapping[int, int] | None 
 
     Or, with ``cotangents``, from outputs, by their numbers, whose cotangents are arguments, by theirs.
     """
-    if cotangents is not None:
-        pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in cotangents.items()]
-        return _planned(recipe.copy(), pairs=pairs)
-    output = recipe.outputs[0] if reverse and recipe.wants(recipe.outputs[0]) else None
-    return _planned(recipe.copy(), output, reverse=reverse)
-
-
-def _planned(
-    recipe: Recipe, output: int | None = None, pairs: Sequence[tuple[int, int]] = (), *, reverse: bool = True
-) -> ProgramPlan:
+    pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in (cotangents or {}).items()]
+    starts = reverse and cotangents is None and recipe.wants(recipe.outputs[0])
+    recipe = recipe.copy()
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
-    if output is not None or pairs:
-        back.run(output, pairs)
+    if starts or pairs:
+        back.run(recipe.outputs[0] if starts else None, pairs)
     loops.finish()
     return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
@@ -73,10 +66,9 @@ def pullback_recipe(recipe: Recipe) -> tuple[Recipe, dict[int, int]]:
 def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
     """Lower a recipe and its reverse, which starts from cotangents: see :func:`pullback_recipe`."""
     copied, cotangents = pullback_recipe(recipe)
-    if results:
-        return plan(copied, reverse=True, cotangents=cotangents)
-    pairs = [(copied.outputs[k], copied.arguments[i]) for k, i in cotangents.items()]
-    return _planned(replace(copied, outputs=[]), pairs=pairs)
+    made = plan(copied, reverse=True, cotangents=cotangents)
+    made.recipe.outputs = copied.outputs if results else []
+    return made
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -106,10 +98,9 @@ class Machine:
         nodes = plan.recipe.nodes
         self.inputs = [placing.view(i) for i in plan.recipe.arguments]
         self.outputs = [placing.view(i) for i in plan.recipe.outputs]
+        graded = [i for i in plan.recipe.arguments if nodes[i].differentiable and plan.differentiates]
         self.gradients = [
-            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i))
-            for i in plan.recipe.arguments
-            if nodes[i].differentiable and plan.differentiates
+            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i)) for i in graded
         ]
         self.shared = placing.view(plan.stack) if plan.loops else None  # what loops know of the stack
         self._open()
@@ -141,8 +132,6 @@ class Machine:
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)
             self.shared[:] = where(self.stack), len(self.stack), 0, WORK_BETWEEN_CHECKS, 0
-        self.is_short = simple and not releases and self.shared is None and not rows.calls and native()
-        """Whether it runs natively throughout, in so little time that other threads can wait."""
         results, gradients = self.outputs, self.gradients
         if self.marks:
             results, gradients = [*results, *gradients], []
@@ -248,12 +237,11 @@ class KeptReplay:
     """Machines of a program that runs forward now and back in a later sweep, from a copy of their memory.
 
     Only for what :func:`kept_replay` finds fit for it. ``graded`` are the numbers of the arguments that have a
-    gradient, ``with_gradient`` those of the results.
+    gradient.
     """
 
-    def __init__(self, machine: Machine, count: int, graded: Sequence[int], with_gradient: Sequence[int]) -> None:
-        self.graded, self.with_gradient = graded, with_gradient
-        self._count, self._back = count, machine
+    def __init__(self, machine: Machine, count: int, graded: Sequence[int]) -> None:
+        self.graded, self._count, self._back = graded, count, machine
         self._free: list[Machine] = []
 
     def forward(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -293,13 +281,14 @@ class KeptReplay:
 
 def kept_replay(recipe: Recipe, graded: Sequence[int]) -> KeptReplay | None:
     """Return it for a program that is small, has results with a gradient, and runs natively throughout."""
-    with_gradient = [k for k, o in enumerate(recipe.outputs) if recipe.wants(o)]
+    with_gradient = list(filter(recipe.wants, recipe.outputs))
     least = sum(node.spec.bytes for node in recipe.nodes if node.base is None and not node.argument)
     if not 0 < len(with_gradient) <= MOST_RESULTS or least > _MOST_KEPT:
         return None
     machine = Machine(pullback_plan(recipe, results=True), exactly=True, marks=True)
-    fits = machine.is_short and machine.size <= _MOST_KEPT and all(g.flags.c_contiguous for g in machine.gradients)
-    return KeptReplay(machine, len(recipe.arguments), graded, with_gradient) if fits else None
+    is_small = machine.is_one_run and machine.rows.work < _LONG and machine.size <= _MOST_KEPT
+    fits = is_small and all(g.flags.c_contiguous for g in machine.gradients)
+    return KeptReplay(machine, len(recipe.arguments), graded) if fits else None
 
 
 _LEAST_TIMED, _MOST_TIMED = 3, 100  # repetitions

@@ -23,15 +23,7 @@ from kernels.language import jit
 from kernels.language.jit import bound
 from kernels.native import c_api
 from kernels.native.memory import readable, row, where
-from kernels.native.structs import (
-    XK_ARRAY,
-    XK_DOUBLE,
-    XK_INTEGER,
-    XK_SINGLE,
-    ExchangedValue,
-    ExchangeHead,
-    StepWords,
-)
+from kernels.native.structs import XK_ARRAY, XK_DOUBLE, XK_INTEGER, XK_SINGLE, ExchangedValue, ExchangeHead, StepWords
 from kernels.operations import OPS
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef

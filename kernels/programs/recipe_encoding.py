@@ -316,16 +316,9 @@ def _place(recipe: Recipe, at: int) -> str:
 def _row(node: ProgramNode, encoder: Encoder) -> list[int]:
     constant, spec = node.constant, encoder.spec(node.spec)
     memory = None if constant is None else constant if constant.flags.c_contiguous else constant.ravel("K")
-    return [
-        spec,
-        _NONE if node.base is None else node.base,
-        node.offset,
-        node.buffer_offset,
-        node.differentiable,
-        _NONE if node.family is None else node.family,
-        _NONE if memory is None else encoder.array(memory),
-        node.argument,
-    ]
+    places = node.base, node.family, None if memory is None else encoder.array(memory)
+    base, family, held = [_NONE if place is None else place for place in places]
+    return [spec, base, node.offset, node.buffer_offset, node.differentiable, family, held, node.argument]
 
 
 def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
@@ -335,12 +328,8 @@ def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
         [encoder.op(k.op), None if k.form is None else encoder.form(k.form), encoder.values(k.params), k.count]
         for k in steps.kinds
     ]
-    return {
-        "words": encoder.array(np.array(steps.words, INT64)),
-        "numbers": encoder.array(np.array(numbers, np.float64)),
-        "others": others,
-        "kinds": kinds,
-    }
+    arrays = {"words": np.array(steps.words, INT64), "numbers": np.array(numbers, np.float64)}
+    return {name: encoder.array(array) for name, array in arrays.items()} | {"others": others, "kinds": kinds}
 
 
 def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
@@ -360,14 +349,12 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
     ]
     words = _integers(decoder, tree["words"])
     _check_words(words.tolist(), kinds, len(numbers), count)
-    recipe = Recipe(
-        nodes,
-        steps_from(kinds, numbers, array("q", words.tobytes())),
-        [_within(i, count) for i in tree["arguments"]],
-        [_within(i, count) for i in tree["outputs"]],
-        {_within(i, count) for i in tree["written"]},
-        _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
+    arguments, outputs, written = (
+        [_within(i, count) for i in tree[name]] for name in ("arguments", "outputs", "written")
     )
+    lines = _lines(tree["lines"], decoder) if tree.get("lines") is not None else None
+    recorded = steps_from(kinds, numbers, array("q", words.tobytes()))
+    recipe = Recipe(nodes, recorded, arguments, outputs, {*written}, lines)
     # each view stands within the memory of its base, its gradient within the buffer of its family
     for node in {id(node): node for node in recipe.nodes}.values():
         spec = node.spec
@@ -556,16 +543,8 @@ def _node(row: list[int], count: int, decoder: Decoder) -> ProgramNode:
         if not alike or not _fits(0, spec.shape, spec.strides, spec, spec.size):
             raise ValueError(f"a constant of {memory.size} elements where {spec} is")
         value = np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides)
-    return ProgramNode(
-        spec,
-        None if base == _NONE else _within(base, count),
-        offset,
-        buffer_offset,
-        bool(differentiable),
-        None if family == _NONE else _within(family, count),
-        value,
-        bool(argument),
-    )
+    above, whole = [None if place == _NONE else _within(place, count) for place in (base, family)]
+    return ProgramNode(spec, above, offset, buffer_offset, bool(differentiable), whole, value, bool(argument))
 
 
 def _fits(offset: int, shape: Strides, strides: Strides, spec: Spec, size: int) -> bool:

@@ -6,22 +6,10 @@ What a tensor has for its node is the number that it would have if all were kept
 from __future__ import annotations
 
 from kernels.language.llvm_values import kept_apart
-from kernels.native import c_api
+from kernels.native import c_api, structs
 from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of, owned
-from kernels.native.structs import (
-    LEAST_ALIKE,
-    LEAST_WORDS,
-    MOST_REPEATS,
-    NODE_MASK,
-    STARTS,
-    WINDOW,
-    NodeObject,
-    RecorderTables,
-    RepeatSearch,
-    RepeatWords,
-    StepWords,
-)
+from kernels.native.structs import NODE_MASK, NodeObject, RecorderTables, RepeatSearch, RepeatWords, StepWords
 from kernels.programs.program import HEAD
 
 CONTROL = True
@@ -143,14 +131,14 @@ def steps_before(tables: RecorderTables, repeats: RepeatSearch):
     if repeats.parts != 0:
         at = repeat_at(repeats, repeats.parts - 1).word
     while at < end:
-        repeats.starts[count & (STARTS - 1)] = at
+        repeats.starts[count & (structs.STARTS - 1)] = at
         count += 1
         at += HEAD + repeats.counts[word(tables.steps.address, at)]
     return count
 
 
 def start_of(repeats: RepeatSearch, count, back):
-    return repeats.starts[(count - back) & (STARTS - 1)]
+    return repeats.starts[(count - back) & (structs.STARTS - 1)]
 
 
 def numbers_between(tables: RecorderTables, repeats: RepeatSearch, begin, end):
@@ -177,7 +165,7 @@ def find_period(tables: RecorderTables, repeats: RepeatSearch):
     """Look for the shortest period in which the last steps have been repeated three times."""
     words, end = tables.steps.address, tables.steps.used
     count = steps_before(tables, repeats)
-    known = min(count, STARTS)
+    known = min(count, structs.STARTS)
     last = start_of(repeats, count, 1)
     for period in range(1, known // 3 + 1):
         other = start_of(repeats, count, period + 1) if period + 1 <= known else last
@@ -192,7 +180,7 @@ def find_period(tables: RecorderTables, repeats: RepeatSearch):
                 repeats.boundary = end + repeats.words
                 return
     repeats.boundary = 0
-    repeats.look = end + max(end // 2, STARTS // 8)
+    repeats.look = end + max(end // 2, structs.STARTS // 8)
 
 
 def truncated(things, count):
@@ -226,7 +214,7 @@ def opened(tables: RecorderTables, repeats: RepeatSearch):
     repeat.word = tables.steps.used - repeats.words
     repeat.end = c_api.PyList_Size(tables.nodes) - repeats.nodes
     repeat.number = c_api.PyList_Size(tables.numbers) - repeats.numbers
-    repeat.node = repeat.end - WINDOW * repeats.nodes
+    repeat.node = repeat.end - structs.WINDOW * repeats.nodes
     repeat.shift = shift_of(repeats)
     repeat.words = repeats.words
     repeat.nodes = repeats.nodes
@@ -270,7 +258,7 @@ def skip(tables: RecorderTables, repeats: RepeatSearch):
 def end_repeat(tables: RecorderTables, repeats: RepeatSearch):
     repeats.boundary = 0
     repeats.open = 0
-    repeats.look = tables.steps.used + (STARTS // 8)
+    repeats.look = tables.steps.used + (structs.STARTS // 8)
 
 
 @kept_apart
@@ -284,10 +272,10 @@ def at_boundary(tables: RecorderTables, repeats: RepeatSearch):
         end_repeat(tables, repeats)
         return
     repeats.alike += 1
-    enough = repeats.alike >= LEAST_ALIKE and repeats.alike * repeats.words >= LEAST_WORDS
+    enough = repeats.alike >= structs.LEAST_ALIKE and repeats.alike * repeats.words >= structs.LEAST_WORDS
     if repeats.open == 0 and not enough:
         repeats.boundary = used + repeats.words
-    elif repeats.open == 0 and repeats.parts == MOST_REPEATS:
+    elif repeats.open == 0 and repeats.parts == structs.MOST_REPEATS:
         end_repeat(tables, repeats)
         repeats.look = NODE_MASK
     elif not skip(tables, repeats):

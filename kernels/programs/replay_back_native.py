@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.native import structs
+from kernels.native import memory, structs
 from kernels.native.c_api import A_SIMPLE, ArrayObject, call_word
-from kernels.native.memory import (
-    HEADER,
-    copy_bytes,
-    give,
-    load_f4,
-    load_f8,
-    load_i8,
-    store_f4,
-    store_f8,
-    store_i8,
-    take,
-    word,
-)
+from kernels.native.memory import HEADER, copy_bytes, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, word
 from kernels.native.objects_native import elements
 from kernels.native.structs import (
     Bucket,
@@ -100,7 +88,7 @@ def fill(pointer, elements, item, number):
 
 def write_out(bucket: Bucket, elements, item):
     """Give a bucket with a constant gradient a buffer with all elements written out; 0 without memory."""
-    pointer = take(elements * item)
+    pointer = memory.take(elements * item)
     if pointer != 0:
         fill(pointer, elements, item, load_f8(bucket + 16) if item == 8 else load_f4(bucket + 16))
         bucket.pointer = pointer
@@ -134,7 +122,7 @@ def gradient_buffer(bucket: Bucket, buckets, elements, item, covers):
     if pointer == 0:
         pointer = bucket + 16
         if elements * item > 8 or flags & structs.ALIAS:  # in place of a value an alias has its offset
-            pointer = take(elements * item)
+            pointer = memory.take(elements * item)
             flags |= structs.OWNED
         bucket.pointer = pointer
     if flags & structs.TOUCHED == 0 and covers == 0 and pointer != 0:
@@ -171,7 +159,7 @@ def settle_view(h: SweepHeader, bucket: Bucket, block: FormBlock):
 def own_copy(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Let a bucket own a copy of its gradient buffer, which is the observer's; 0 without memory."""
     size = block.buffer * block.item * h.batch
-    copy, source = take(size + 8), bucket.pointer
+    copy, source = memory.take(size + 8), bucket.pointer
     if copy != 0:
         copy_bytes(copy, source, size)
         bucket.pointer = copy
@@ -181,7 +169,7 @@ def own_copy(h: SweepHeader, bucket: Bucket, block: FormBlock):
 
 def drop(bucket: Bucket):
     """Free a gradient buffer that nobody reads any more."""
-    give(bucket.pointer)
+    memory.give(bucket.pointer)
     bucket.pointer = 0
     bucket.flags &= ~structs.OWNED
 
@@ -203,13 +191,9 @@ def table_of(h: SweepHeader, last):
 def arrived(h: SweepHeader, slot: int) -> int:
     """The bucket of a slot, if this sweep has brought it a gradient; else 0."""
     top, near = h.top, h.near
-    bucket = Bucket(bucket_of(h.buckets, h.mask, top, near, slot))
+    bucket, came = Bucket(bucket_of(h.buckets, h.mask, top, near, slot)), structs.USED | structs.TOUCHED
     known = h.stamp if (top - slot) & -near == 0 else slot
-    return (
-        bucket
-        if bucket.key == known and bucket.flags & (structs.USED | structs.TOUCHED) == structs.USED | structs.TOUCHED
-        else 0
-    )
+    return bucket if bucket.key == known and bucket.flags & came == came else 0
 
 
 def enter(h, table: PullbackRun, slot):

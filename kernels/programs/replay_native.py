@@ -7,26 +7,8 @@ import math
 import numpy as np
 
 from kernels.language.llvm_values import Word
-from kernels.native import structs
-from kernels.native.c_api import (
-    A_SIMPLE,
-    C_ORDER,
-    ArrayObject,
-    Py_DecRef,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyEval_RestoreThread,
-    PyEval_SaveThread,
-    PyFloat_FromDouble,
-    PyLong_AsDouble,
-    PyLong_AsLongLong,
-    PyLong_FromLongLong,
-    PyTuple_New,
-    PyTuple_SetItem,
-    array_copy,
-    array_copy_into,
-    new_array,
-)
+from kernels.native import c_api, structs
+from kernels.native.c_api import A_SIMPLE, C_ORDER, ArrayObject, array_copy, array_copy_into, new_array
 from kernels.native.memory import (
     HEADER,
     call_kernel,
@@ -247,15 +229,15 @@ def put_double(place, kind, value):
 def put_integer(place, kind, argument):
     """Store a Python integer; whether it fits."""
     if kind == structs.XK_INTEGER:
-        integer = PyLong_AsLongLong(argument)
-        if integer != -1 or PyErr_Occurred() == 0:
+        integer = c_api.PyLong_AsLongLong(argument)
+        if integer != -1 or c_api.PyErr_Occurred() == 0:
             store_i8(place, integer)
             return True
     else:
-        value = PyLong_AsDouble(argument)
-        if value != -1.0 or PyErr_Occurred() == 0:
+        value = c_api.PyLong_AsDouble(argument)
+        if value != -1.0 or c_api.PyErr_Occurred() == 0:
             return put_double(place, kind, value)
-    PyErr_Clear()
+    c_api.PyErr_Clear()
     return False
 
 
@@ -328,7 +310,7 @@ def result(table, entry: ExchangedValue):
         value = load_f8(place) if kind == structs.XK_DOUBLE else np.float64(load_f4(place))
         if gradient > 0:
             value += 0.0
-        return PyFloat_FromDouble(value)
+        return c_api.PyFloat_FromDouble(value)
     made = copied(table, entry)
     if made != 0 and gradient > 0:
         add_zero(load_i8(made + HEADER), np.uint64(gradient), entry.item)
@@ -338,15 +320,15 @@ def result(table, entry: ExchangedValue):
 def results_of(table: ExchangeHead):
     """Return a tuple of the results; 0 with Python's exception where there is no memory."""
     size = table.results
-    results = PyTuple_New(size)
+    results = c_api.PyTuple_New(size)
     if results == 0:
         return 0
     for k in range(size):
         value = result(table, table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * (table.arguments + k)))
         if value == 0:
-            Py_DecRef(results)
+            c_api.Py_DecRef(results)
             return 0
-        PyTuple_SetItem(results, k, value)
+        c_api.PyTuple_SetItem(results, k, value)
     return results
 
 
@@ -356,7 +338,7 @@ def enter(bound: Word, arguments: Word, count: Word) -> Word:
     done = entered(table, arguments, count)
     if done < 0:
         return 0
-    return PyLong_FromLongLong(done)
+    return c_api.PyLong_FromLongLong(done)
 
 
 def leave(bound: Word, arguments: Word, count: Word) -> Word:
@@ -371,16 +353,16 @@ def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
     if done < 0:
         return 0
     if done == 0:
-        return PyLong_FromLongLong(0)
+        return c_api.PyLong_FromLongLong(0)
     if table.releases != 0:
-        thread = PyEval_SaveThread()
+        thread = c_api.PyEval_SaveThread()
         came_to = run(table.rows, 0, table.row_count)
-        PyEval_RestoreThread(thread)
+        c_api.PyEval_RestoreThread(thread)
     else:
         came_to = run(table.rows, 0, table.row_count)
     if came_to == -1:
         return results_of(table)
-    return PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)
+    return c_api.PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)
 
 
 def share(

@@ -128,7 +128,6 @@ def _copies(sources: Array, start: int, period: int) -> Array:
 class StepFlow(NamedTuple):
     """The steps of a program as numbers."""
 
-    symbols: Array  # equal for one operation on operands alike, with results alike, whatever the parameters
     sources: Array  # a row a step: which step made an operand, or wrote to it last; negative if none did
     outputs: list[int]  # of the program's results
     repeats: list[Repeat]
@@ -139,10 +138,11 @@ def flow_of(recipe: Recipe, lines: Array | None = None) -> StepFlow:
     symbols, (sources, outputs) = _symbols(recipe), _sources(recipe)
     if lines is not None and len(lines):
         symbols = symbols * (int(lines.max()) + 1) + lines
-    return StepFlow(symbols, sources, outputs, repeats(symbols, sources))
+    return StepFlow(sources, outputs, repeats(symbols, sources))
 
 
 def _symbols(recipe: Recipe) -> Array:
+    """Return a number for each step: equal for one operation on operands alike, whatever the parameters."""
     numbers: dict[Any, int] = {}
     symbols = []
     for step in map(recipe.steps.raw, range(len(recipe.steps))):

@@ -29,13 +29,9 @@ class Columns:
         _, first, self._place = np.unique(ids, return_index=True, return_inverse=True)
         self._distinct = [nodes[i] for i in first.tolist()]
         everyone = np.arange(len(nodes))
-        self.base, self.family = (
-            np.where(column < 0, everyone, column)
-            for column in (
-                self.of(lambda node: -1 if node.base is None else node.base),
-                self.of(lambda node: -1 if node.family is None else node.family),
-            )
-        )
+        base = self.of(lambda node: -1 if node.base is None else node.base)
+        family = self.of(lambda node: -1 if node.family is None else node.family)
+        self.base, self.family = (np.where(column < 0, everyone, column) for column in (base, family))
         self.offset, self.buffer_offset = self.of(lambda node: node.offset), self.of(lambda node: node.buffer_offset)
         differentiable = self.of(lambda node: node.differentiable)
         self.wants = (differentiable | differentiable[self.family]) != 0

@@ -15,20 +15,8 @@ from kernels.kinds.views import Write
 from kernels.native.structs import StepWords
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps
-from tape.compiled.loop_spans import (
-    DoesNotFitError,
-    Heads,
-    IterationBody,
-    LoopSpan,
-    NativeLoop,
-    RecordedTrace,
-    Ref,
-    check_repeats,
-    is_within,
-    joined,
-    phis_of,
-    usable,
-)
+from tape.compiled import loop_spans
+from tape.compiled.loop_spans import DoesNotFitError, Heads, IterationBody, LoopSpan, NativeLoop, RecordedTrace, Ref
 from tape.tensors.recorder import same_kind
 from tape.tensors.tensor import Tensor, as_array
 
@@ -72,9 +60,9 @@ class _BodyMaker:
             if at == left_out or at in trace.unused:
                 continue
             self.at = at
-            operands = self._operands(trace.operands(at))
+            operands = self._operands(trace.steps[at].operands)
             self._check_write(at, operands)
-            body.steps.append((trace.kind(at), self.ref(trace.result(at)), operands, self.trace.line(at)))
+            body.steps.append((trace.kind(at), self.ref(trace.steps[at].result), operands, self.trace.line(at)))
             if at in trace.guards:
                 body.guards.append(self.trace.recording.guards[trace.guards[at]])
 
@@ -102,7 +90,7 @@ class _BodyMaker:
     def _loop(self, loop: LoopSpan) -> None:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
         first, line = loop.visits[0], self.trace.line(loop.start)
-        places = phis_of(self.trace, loop)
+        places = loop_spans.phis_of(self.trace, loop)
         phis = [self._copied(node, self._operands([node])[0], line) for node in [first.nodes[k] for k in places]]
         count = None if loop.count is None else self.ref(loop.count)
         written = self.trace.written(loop.start, loop.stop)
@@ -121,7 +109,7 @@ class _BodyMaker:
     def _bodies(self, loop: LoopSpan, places: list[int], written: set[int]) -> list[IterationBody]:
         """Return the bodies of a loop that writes to the memory of some nodes."""
         bodies = bodies_of(self.heads, loop, places, self.refs.get)
-        check_repeats(bodies, "")
+        loop_spans.check_repeats(bodies, "")
         return bodies
 
     def ref(self, node: int) -> Ref:
@@ -135,7 +123,7 @@ class _BodyMaker:
 
     def _new(self, node: int) -> Ref:
         entry = self.trace.recipe.nodes[node]
-        if is_within(self.inner, self.trace.made.get(node, -1)):
+        if loop_spans.is_within(self.inner, self.trace.made.get(node, -1)):
             raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
         self.trace.check_known(node, self.at)
         return self._added(entry, *[None if n is None else self.ref(n) for n in (entry.base, entry.family)])
@@ -189,7 +177,7 @@ class _IterationMaker(_BodyMaker):
                 if array is not None and np.may_share_memory(array, recording.taken_over[at]):
                     raise DoesNotFitError("it writes to an argument, or to a constant")
         is_write = isinstance(self.trace.kind(at).op, Write)
-        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.ref_kind:
+        if is_write and self.ref(recipe.base_of(self.trace.steps[at].result))[0] != self.ref_kind:
             raise DoesNotFitError("it writes to memory from before")
 
     def _refused(self, source: ProgramNode) -> str:
@@ -276,7 +264,7 @@ def bodies_of(heads: Heads, span: LoopSpan, phis: list[int], before: Before) -> 
     """Return the bodies of a loop, one for iterations that did the same."""
     bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
-        bodies = joined(bodies, [_IterationMaker(heads, span, phis, before, number).made()])
+        bodies = loop_spans.joined(bodies, [_IterationMaker(heads, span, phis, before, number).made()])
     return bodies
 
 
@@ -294,7 +282,7 @@ class Rolled(_BodyMaker):
         trace, recording, old = heads.trace, heads.trace.recording, heads.trace.recipe
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
-        starts = [*trace.starts, len(trace.words)]
+        starts = [*trace.starts, old.steps.head[StepWords.used]]
         for span in spans:
             if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
                 raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")
@@ -325,11 +313,11 @@ class Rolled(_BodyMaker):
 
     def _joined(self, other: Rolled) -> list[list[IterationBody]]:
         pairs = zip(self.body.loops(), other.body.loops(), strict=True)
-        return [joined(known.bodies, loop.bodies) for loop, known in pairs]
+        return [loop_spans.joined(known.bodies, loop.bodies) for loop, known in pairs]
 
     def lacks_bodies(self, least: int) -> bool:
         """Whether a loop that runs a certain number of times has no body that was seen so often."""
-        return any(loop.counted and not usable(loop.bodies, least) for loop in self.body.loops())
+        return any(loop.counted and not loop_spans.usable(loop.bodies, least) for loop in self.body.loops())
 
     def put(self, recording: Any, *, least: int | None) -> None:
         """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
@@ -385,9 +373,10 @@ class _Assembly:
 
     def _loop(self, loop: NativeLoop, line: int, place: Above) -> None:
         """Put a loop that has bodies: its marks and these."""
-        bodies, phis, state = usable(loop.bodies, self.least), [place(phi) for phi in loop.phis], place(loop.state)
+        bodies = loop_spans.usable(loop.bodies, self.least)
         if not bodies:
             return
+        phis, state = [place(phi) for phi in loop.phis], place(loop.state)
         operands = phis if loop.count is None else [*phis, place(loop.count)]
         params = (loop.limit, loop.count is not None, loop.counted, loop.line)
         self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), state, operands, line)

@@ -252,7 +252,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if checked:
             self.calls["checked"] += 1
             same = same_results(result, expected, rounding=program.rounding)
-            if not same and not program.is_near(result, expected, call.values, tensors=not call.arrays):
+            if not same and not program.is_near(result, expected, call.values):
                 self._differed(program, current)
                 return expected
         if program.is_of_tensors and self.check != "always" and CallShape.suits(call):

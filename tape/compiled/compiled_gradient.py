@@ -13,15 +13,8 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled.call_key import (
-    PLAIN_ARGUMENTS,
-    CallArguments,
-    call_of,
-    input_of,
-    is_separated,
-    shared_input,
-    values_of,
-)
+from tape.compiled import call_key
+from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input, values_of
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_calls import StructureSteps, Unknown
@@ -71,8 +64,7 @@ class GradientProgram(CompiledProgram):
             return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
         return (self._joined(results),)
 
-    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
-        del tensors
+    def _rounded(self, values: Sequence[Any], random: np.random.Generator) -> Any:
         arguments = [np.array(x._value if isinstance(x, Tensor) else x) for x in (*values, *self.outside())]
         with modes.under(modes.current()._replace(recorder=None)):
             return self._joined([as_array(x) for x in value_and_gradients(self._complete, arguments, rounded=random)])
@@ -157,7 +149,7 @@ class CompiledGradient(CompiledFunction):
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
-        if kwargs or not all(i in numbers or type(x) in PLAIN_ARGUMENTS for i, x in enumerate(args)):
+        if kwargs or not all(i in numbers or type(x) in call_key.PLAIN_ARGUMENTS for i, x in enumerate(args)):
             return self._untried(args, kwargs)
         self.calls["dynamic"] += 1
         return self.__wrapped__(*args)

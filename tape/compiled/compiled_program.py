@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -24,18 +22,8 @@ from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recording import whole
 from kernels.programs.several_ways import without_unchanged
-from tape.compiled.call_key import (
-    DOUBLE,
-    SINGLE,
-    CallArguments,
-    DynamicTime,
-    kept,
-    one_rounding_apart,
-    same_results,
-    sizes,
-    values_of,
-    within_runs,
-)
+from tape.compiled import call_key
+from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, DynamicTime, kept, values_of
 from tape.compiled.recordings import Recording, live_sources
 from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
@@ -218,33 +206,23 @@ class CompiledProgram(Program):
             return 0.0
         return SINGLE if any(node.spec.dtype == np.float32 for node in self._recipe.nodes) else DOUBLE
 
-    def is_near(self, result: Any, expected: Any, values: Sequence[Any], *, tensors: bool) -> bool:
+    def is_near(self, result: Any, expected: Any, values: Sequence[Any]) -> bool:
         """Whether rounding explains a replay that differs by more than :attr:`rounding` of the largest result."""
         if not self.rounding or self.generators:
             return False
         leaves, recipe = flattened(expected, none=True)[0], self._recipe
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
-        largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
-        apart, runs = self.rounding * largest, list[Any]()
-        rounded = functools.partial(self._rounded, random=np.random.default_rng(0))
-        ways: tuple[Callable[..., Any], ...] = (self._interpreted_near, rounded)
-        for way in ways if same_results(result, expected, rounding=self.rounding, of=largest) else ():
-            for near in one_rounding_apart(values):
-                with contextlib.suppress(Exception):  # it goes another way, or raises, there
-                    runs.append(way(near, tensors=tensors))
-            if within_runs(result, expected, runs, apart):
-                return True
-        return False
+        largest = call_key.sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
+        if not call_key.same_results(result, expected, rounding=self.rounding, of=largest):
+            return False
+        runs, random = list[Any](), np.random.default_rng(0)
+        for near in call_key.one_rounding_apart(values):
+            with contextlib.suppress(Exception):  # it goes another way, or raises, there
+                runs.append(self._rounded(near, random))
+        return call_key.within_runs(result, expected, runs, self.rounding * largest)
 
-    def _interpreted_near(self, values: Sequence[Any], *, tensors: bool) -> Any:
-        interpreter = copy.copy(self)
-        vars(interpreter).pop("pulling", None)
-        interpreter._mode, interpreter._budget = "eager", None
-        return interpreter.replay(values, tensors=tensors)
-
-    def _rounded(self, values: Sequence[Any], *, tensors: bool, random: np.random.Generator) -> Any:
+    def _rounded(self, values: Sequence[Any], random: np.random.Generator) -> Any:
         """Return what a run gives in which each operation rounds otherwise: loops forget how arguments round."""
-        del tensors
         with modes.under(modes.current()._replace(recorder=None)):
             return self._filled(interpreted(self._complete, [*values, *self.outside()], rounded=random))
 
@@ -295,10 +273,8 @@ class CompiledProgram(Program):
     def expect(self, call: CallArguments, outside: Iterable[Any]) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._as_values = call.tensors, modes.given_arrays()
-        self._leaves = [
-            (type(x), x.spec, x._slot is not None) if isinstance(x, Tensor) else (type(x), None, False)
-            for x in call.values
-        ]
+        values = [(x, isinstance(x, Tensor)) for x in call.values]
+        self._leaves = [(type(x), x.spec if is_one else None, is_one and x._slot is not None) for x, is_one in values]
         self._requires_grad = any(slot for _, _, slot in self._leaves)
         arrays = [(i, x) for i, x in enumerate(call.values) if isinstance(x, (Tensor, np.ndarray))]
         like: dict[Any, list[int]] = {}

@@ -48,11 +48,9 @@ class Attempt:
         self.op, self.params = op, params
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Attempt)
-            and other.op is self.op
-            and same_params(sorted(self.params.items()), sorted(other.params.items()))
-        )
+        if not isinstance(other, Attempt) or other.op is not self.op:
+            return False
+        return same_params(sorted(self.params.items()), sorted(other.params.items()))
 
     def __hash__(self) -> int:
         return hash(self.op)
@@ -172,7 +170,10 @@ class FunctionCall:
 
 
 class Inside(Observer):
-    """Watches forward while a call is recorded: it may use its arguments, and nothing else that the call made."""
+    """Watches forward while a call is recorded: it may use its arguments, and nothing else that the call made.
+
+    A write is looked at before it is made, and so is that before which an element gets memory of its own.
+    """
 
     def __init__(self, knows: Callable[[Tensor], bool], stop: Callable[[str], None], args: Sequence[Any]) -> None:
         self._knows, self._stop = knows, stop
@@ -192,10 +193,6 @@ class Inside(Observer):
         """Look at the operands of an operation."""
         self._look(*operands)
 
-    def is_argument(self, x: Tensor) -> bool:
-        """Return False: nothing here is a program's."""
-        return False
-
     def overwrites(self, x: Tensor, value: Any) -> None:
         """Look at a write, or at a tensor that takes over another's value."""
         self._look(value)
@@ -206,12 +203,6 @@ class Inside(Observer):
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Look at a tensor that gets another's memory."""
         self.overwrites(x, other)
-
-    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
-        """Look no further: it was looked at before."""
-
-    def released(self, x: Tensor, value: Tensor) -> None:
-        """Look no further: the write, before which an element gets memory of its own, is looked at."""
 
     def becomes_view(self, x: Tensor, name: str) -> None:
         """Look at a tensor that changes its shape."""

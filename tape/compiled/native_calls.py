@@ -223,35 +223,14 @@ class TensorPlan:
         """Whether other machines run the program now."""
         return self.pulling is not self.program.pulling
 
-    def most(self) -> int:
-        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
-        due: dict[bool, int] = self.pulling.program._due
-        return due.get(True, sys.maxsize) - 2
-
-    def count(self, taken: int) -> None:
-        """Count calls that it has made."""
-        due = self.pulling.program._due
-        if True in due and self.words[CallOnTensors.rows]:
-            due[True] = max(due[True] - taken, 1)
-
 
 class RowsPlan:
     """How native code calls a program on arrays that the interpreter runs, until there is machine code."""
 
-    def __init__(self, program: CompiledProgram, machine: Machine, form: ReturnForm, *, reverse: bool) -> None:
-        self._program, self._reverse, self._machine = program, reverse, machine.copy()
-        self._busy = np.zeros(1, np.int64)
+    def __init__(self, machine: Machine, form: ReturnForm) -> None:
+        self._machine, self._busy = machine.copy(), np.zeros(1, np.int64)
         self.words, self._shapes = rows_table(form, len(machine.outputs) + len(machine.gradients), self._busy)
         self.rows: Array = self._machine.exchange.table
-
-    def most(self) -> int:
-        """Return how many calls it may make, until Python is to see whether there is machine code by now."""
-        return self._program._due.get(self._reverse, sys.maxsize) - 2
-
-    def count(self, taken: int) -> None:
-        """Count calls that it has made."""
-        if self._reverse in self._program._due:
-            self._program._due[self._reverse] = max(self._program._due[self._reverse] - taken, 1)
 
 
 class NativePlan:
@@ -268,41 +247,32 @@ class NativePlan:
         self.program, self._machine, self.checks, self.runs = program, machine, checks, runs
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
-        head = [0] * CallPlan.SIZE
-        if isinstance(runs, TensorPlan):
-            head[CallPlan.tensors] = where(runs.words)
-        else:
-            assert runs.words is not None
-            head[CallPlan.machine] = where(runs.words)
-        if isinstance(runs, RowsPlan):
-            head[CallPlan.rows] = where(runs.rows)
-        head[CallPlan.misses] = where(self.misses)
-        head[CallPlan.variable], head[CallPlan.mode] = id(modes._mode), id(self.mode)
-        head[CallPlan.defaults], head[CallPlan.name], head[CallPlan.dtype] = id(DEFAULT), id(_NAME), id(self.dtype)
-        head[CallPlan.rest], head[CallPlan.true] = 0 if self.rest is None else id(self.rest), id(True)
-        self.steps, head[CallPlan.checks] = steps, len(checks.checks)
-        self._steps = np.array([0] if steps is None else steps.words, np.int64)
-        head[CallPlan.argument_count], head[CallPlan.steps] = 0 if steps is None else steps.count, where(self._steps)
+        on_tensors = isinstance(runs, TensorPlan)
+        self._reverse = on_tensors or program._first.get(True) is machine
+        self._due: dict[bool, int] = runs.pulling.program._due if isinstance(runs, TensorPlan) else program._due
+        """After how many calls Python is to see whether there is machine code by now, if that is not known."""
+        assert runs.words is not None
+        runs_by = {"tensors" if on_tensors else "machine": where(runs.words)}
+        runs_by |= {"rows": where(runs.rows)} if isinstance(runs, RowsPlan) else {}
+        self.steps, self._steps = steps, np.array([0] if steps is None else steps.words, np.int64)
         self._strangers = program.strangers
         pairs = [*program.alike, *[(i, id(x)) for i, x in self._strangers]]
         self._pairs = np.array(pairs or [(0, 0)], np.int64)
-        head[CallPlan.count], head[CallPlan.pairs] = len(pairs), where(self._pairs)
         alike = {*itertools.chain(*program.alike), *[i for i, _ in self._strangers]} if len(pairs) > _FEW else ()
         self._places = np.array(sorted(alike), np.int64)
         self._seen = np.zeros(len(self._places), np.int64)
-        head[CallPlan.alike], head[CallPlan.places], head[CallPlan.seen] = (
-            len(self._seen),
-            where(self._places),
-            where(self._seen),
-        )
-        self.words = np.array([*head, *[word for check in checks.checks for word in check]], np.int64)
+        self.words = checks.words(
+            self.rest, **runs_by, misses=where(self.misses), variable=id(modes._mode), mode=id(self.mode),
+            defaults=id(DEFAULT), name=id(_NAME), dtype=id(self.dtype), steps=where(self._steps),
+            argument_count=0 if steps is None else steps.count, count=len(pairs), pairs=where(self._pairs),
+            alike=len(self._seen), places=where(self._places), seen=where(self._seen),
+        )  # fmt: skip
         self.limit()
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        left = self.program.due - self.program.hits
-        most = left if isinstance(self.runs, CompiledMachine) else self.runs.most()
-        self.words[CallPlan.left] = max(min(left, most), 0)
+        most = self._due.get(self._reverse, sys.maxsize) - 2
+        self.words[CallPlan.left] = max(min(self.program.due - self.program.hits, most), 0)
 
     def halt(self) -> None:
         """Leave the next call to Python."""
@@ -315,8 +285,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.count(taken)
-            if not isinstance(self.runs, CompiledMachine):
-                self.runs.count(taken)
+            if self._reverse in self._due:
+                self._due[self._reverse] = max(self._due[self._reverse] - taken, 1)
         if not (self.program.lines and self.misses.any()):
             return False
         missed = self.misses.copy()
@@ -378,7 +348,7 @@ def plan_of(
             state.planned[program] = MOST_TIMES
             return None
     elif isinstance(machine, Machine):
-        runs = RowsPlan(program, machine, form, reverse=program._first.get(True) is machine)
+        runs = RowsPlan(machine, form)
         state.planned[program] -= 1
     plan = state.plans[program] = NativePlan(program, machine, checks, steps, runs or machine.formed(form))
     program.plan = plan

@@ -21,7 +21,7 @@ from kernels.language.jit import bound
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan
 from kernels.native.c_api import ArrayObject, TensorObject
-from kernels.native.memory import HEADER, where
+from kernels.native.memory import HEADER, row, where
 from tape.tensors.tensor import Tensor
 from tape.watching import watched
 from tape.watching.frame_events import MISSING, NAMED_FIELD, entry_of_class, member_of, variables_of
@@ -357,12 +357,10 @@ class Checks(Draft):
             self.word(x, TensorObject.value, value)
             self.holds = self.holds and x._value is value
 
-    def words(self) -> tuple[list[int], Any]:
-        """Return the words of a plan, and what tells whether the rest is as it was, which has to be kept."""
-        head, rest = [0] * CallPlan.SIZE, self.rest
-        head[CallPlan.checks] = len(self.checks)
-        head[CallPlan.rest], head[CallPlan.true] = 0 if rest is None else id(rest), id(True)
-        return [*head, *itertools.chain(*self.checks)], rest
+    def words(self, rest: Any, **fields: int) -> np.ndarray[Any, Any]:
+        """Return the words of a plan with these fields; ``rest``, which has to be kept, is :attr:`rest`."""
+        fields |= {"checks": len(self.checks), "rest": 0 if rest is None else id(rest), "true": id(True)}
+        return np.array([*row(CallPlan, **fields), *itertools.chain(*self.checks)], np.int64)
 
     @property
     def rest(self) -> Callable[[], bool] | None:
@@ -373,8 +371,8 @@ class Checks(Draft):
 def native_look(watches: Iterable[Watch], contents: Iterable[ArrayContent]) -> tuple[Callable[[], int], Any] | None:
     """Return native code that tells whether all is as it was, and what is kept for it; None where it is not now."""
     checks = Checks(watches, contents)
-    words, rest = checks.words()
-    held = np.array(words, np.int64)
+    rest = checks.rest
+    held = checks.words(rest)
     return (bound("machine_code.direct_calls_native", "current", held), (checks, rest, held)) if checks.holds else None
 
 

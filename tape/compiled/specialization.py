@@ -11,12 +11,7 @@ from kernels.machine_code.compiled_machine import DEBUG
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, native
-from tape.compiled.call_key import (
-    CallArguments,
-    DynamicTime,
-    Overhead,
-    meet,
-)
+from tape.compiled.call_key import CallArguments, DynamicTime, Overhead, meet
 from tape.compiled.compiled_program import CompiledProgram, program_of
 from tape.compiled.native_checks import native_look
 from tape.compiled.recordings import Recording, difference, shared_memory
@@ -93,9 +88,8 @@ class Specialization:
 
     def known(self) -> dict[str, Any]:
         """Return what a recording needs to know of the calls before."""
-        return {
-            "earlier": self.recordings, "finder": self.reads, "contents": self.contents, "keeps_all": self.keeps_all,
-        }  # fmt: skip
+        known = {"earlier": self.recordings, "finder": self.reads, "contents": self.contents}
+        return known | {"keeps_all": self.keeps_all}
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""

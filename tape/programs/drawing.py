@@ -207,16 +207,11 @@ class Profile:
 
     def speedscope(self, path: Any) -> None:
         """Write a file for https://www.speedscope.app: calls in their order, below their lines and what repeats."""
-        total = sum(weight for _, weight in self._stacks)
+        samples, weights = [list(stack) for stack, _ in self._stacks], [weight for _, weight in self._stacks]
         profile = {
-            "type": "sampled",
-            "name": "calls",
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": total,
-            "samples": [list(stack) for stack, _ in self._stacks],
-            "weights": [weight for _, weight in self._stacks],
-        }
+            "type": "sampled", "name": "calls", "unit": "nanoseconds", "startValue": 0, "endValue": sum(weights),
+            "samples": samples, "weights": weights,
+        }  # fmt: skip
         file = {"$schema": _SCHEMA, "shared": {"frames": self._frames}, "profiles": [profile], "exporter": "tape"}
         Path(path).write_text(json.dumps(file), encoding="utf-8")
 
@@ -257,28 +252,24 @@ def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], 
     for result, other in zip(results, expected, strict=True):
         if not np.array_equal(result, other, equal_nan=result.dtype.kind == "f"):
             raise ProgramError("profile: calls that ran one by one gave another result than those of a usual call")
-    groups = groups_of(recipe)
-    stacks, frames = _stacks(recipe, groups, times)
-    return Profile(_entries(recipe, groups, times), times.whole, times.repetitions, stacks, frames)
+    groups, steps = groups_of(recipe), recipe.steps
+    pullbacks = steps.each([kind.op.name if kind.form is None else kind.form.name for kind in steps.kinds])
+    names = [(pullbacks if k >= times.forward else groups.operations)[step] for k, step in enumerate(times.steps)]
+    stacks, frames = _stacks(recipe, groups, times, names)
+    return Profile(_entries(groups, times, names), times.whole, times.repetitions, stacks, frames)
 
 
-def _names(recipe: Recipe) -> list[str]:
-    return recipe.steps.each([kind.op.name if kind.form is None else kind.form.name for kind in recipe.steps.kinds])
-
-
-def _entries(recipe: Recipe, groups: Groups, times: CallTimes) -> dict[str, list[CallGroup]]:
+def _entries(groups: Groups, times: CallTimes, called: list[str]) -> dict[str, list[CallGroup]]:
     tables: dict[str, list[CallGroup]] = {}
-    pullbacks = _names(recipe)
     for by, names in groups.named().items():
         entries: dict[str, CallGroup] = {}
         triples = zip(times.steps.tolist(), times.nanoseconds.tolist(), times.bytes.tolist(), strict=True)
         for k, (step, nanoseconds, size) in enumerate(triples):
-            forward = k < times.forward
-            name = pullbacks[step] if by == "operation" and not forward else names[step]
+            name = called[k] if by == "operation" else names[step]
             entry = entries.setdefault(name, CallGroup(name))
             entry.calls += 1
             entry.bytes += size
-            if forward:
+            if k < times.forward:
                 entry.forward += nanoseconds
             else:
                 entry.reverse += nanoseconds
@@ -287,20 +278,19 @@ def _entries(recipe: Recipe, groups: Groups, times: CallTimes) -> dict[str, list
 
 
 def _stacks(
-    recipe: Recipe, groups: Groups, times: CallTimes
+    recipe: Recipe, groups: Groups, times: CallTimes, called: list[str]
 ) -> tuple[list[tuple[tuple[int, ...], float]], list[dict[str, Any]]]:
     """Return the calls in order, each below what it is in, by numbers of frames, and the frames; like ones joined."""
     frames: dict[tuple[Any, ...], int] = {}
     stacks: list[tuple[tuple[int, ...], float]] = []
     numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
-    pullbacks = _names(recipe)
     for k, (step, nanoseconds) in enumerate(zip(times.steps.tolist(), times.nanoseconds.tolist(), strict=True)):
         names: list[tuple[Any, ...]] = [("forward" if k < times.forward else "reverse",)]
         names += [(block,) for block in groups.blocks[step]]
         if recipe.lines is not None and numbers is not None and numbers[step] >= 0:
             file, line, _ = recipe.lines.table[numbers[step]]
             names.append((groups.lines[step], file, line))
-        names.append((groups.operations[step] if k < times.forward else pullbacks[step],))
+        names.append((called[k],))
         stack = tuple([frames.setdefault(name, len(frames)) for name in names])
         if stacks and stacks[-1][0] == stack:
             stacks[-1] = stack, stacks[-1][1] + nanoseconds

@@ -39,17 +39,9 @@ from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
+from tape.programs import replaying
 from tape.programs.drawing import Seen
-from tape.programs.replaying import (
-    MOST_CALLS,
-    CallForm,
-    ProgramPullback,
-    ReplayGradient,
-    interpreted,
-    recorded,
-    value_and_gradients,
-    write_back,
-)
+from tape.programs.replaying import MOST_CALLS, CallForm, ProgramPullback, interpreted, recorded, write_back
 from tape.programs.saving import Content, MisfitError, decoded, decoded_signature, named, write_programs
 from tape.tensors import grad_modes, modes
 from tape.tensors.bytecode import stack_level
@@ -109,11 +101,8 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     """Return None for a native replay; else whether each operation is recorded one by one, for a program or vmap."""
     if modes.current().recorder is not None:
         return True
-    return (
-        False
-        if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
-        else None
-    )
+    graded = modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
+    return False if graded else None
 
 
 _CALL_ON_TENSORS = 12e-6  # seconds that Python takes for a call of several results, and for its way back, about
@@ -195,14 +184,12 @@ class Program(Seen):
             return self._divided(at_once)
         arguments, tensors = self._checked(args, kwargs, writes=False)
         way = way_of(arguments) if tensors else None
-        if way is None:
-            values, gradients = self._replayed_back(arguments)
-            results = [outcome(x, tensors) for x in (*values, *gradients)]
-        else:
-            results = (
-                value_and_gradients(self._complete, arguments) if way else list(ReplayGradient.apply(self, *arguments))
-            )
-        return self._divided(results)
+        if way:
+            return self._divided(replaying.value_and_gradients(self._complete, arguments))
+        if way is False:
+            return self._divided(replaying.ReplayGradient.apply(self, *arguments))
+        values, gradients = self._replayed_back(arguments)
+        return self._divided([outcome(x, tensors) for x in (*values, *gradients)])
 
     def _divided(self, results: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         """Return results and gradients in the structures of the function's results and of its arguments."""
@@ -261,7 +248,6 @@ class Program(Seen):
 
     def with_live(self, arrays: Sequence[Any]) -> Program:
         """Return the program that reads these in place of its ``live`` arrays."""
-        del arrays
         return self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
@@ -333,7 +319,7 @@ class Program(Seen):
             # operations on tensors find the gradient where cotangents do not tell it
             values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
             with modes.under(modes.current()._replace(recorder=None)):
-                tensors = [as_array(x) for x in value_and_gradients(self._complete, values)]
+                tensors = [as_array(x) for x in replaying.value_and_gradients(self._complete, values)]
             count = len(self._recipe.outputs)
             return tensors[:count], tensors[count:]
 
@@ -409,20 +395,8 @@ class Program(Seen):
             short = self._budget is not None or self._recipe.length < LONG
             if short or reverse in self._first or reverse in self._interpreted:
                 return False
-            beside = self._beside.get(reverse)
-            if beside is None:
-                make = functools.partial(self._made_code, reverse=reverse, always=False)
-                more = self._due[reverse] = calls_analysed(self._recipe)
-                self._beside[reverse] = BackgroundCompile(make, more)
-                return True
-            self._due[reverse] -= 1
-            if self._due[reverse] > 0:
-                return True
-            self._due[reverse] = beside.more_calls(functools.partial(dynamic_calls_in, recipe=self._recipe))
-            if self._due[reverse] > 0:
-                return True
-            self._compile(reverse=reverse, always=False)
-            return False
+            self._due[reverse] = self._due.get(reverse, 1) - 1
+            return self._due[reverse] > 0 or self._is_made_beside(calls_analysed, dynamic_calls_in, reverse=reverse)
 
     def _count(self, *, reverse: bool) -> None:
         """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.
@@ -440,16 +414,23 @@ class Program(Seen):
                 return
             if self._due.get(reverse, 2) > 1:  # another thread was here
                 return
-            beside = self._beside.get(reverse)
-            if beside is not None:
-                more = beside.more_calls(functools.partial(calls_in, machine=first))
-            else:
-                more, make = calls_meanwhile(first), functools.partial(self._made_code, reverse=reverse, always=False)
-                self._beside[reverse] = BackgroundCompile(make, more)
-            if more > 0:
-                self._due[reverse] = more
-            else:
-                self._compile(reverse=reverse, always=False)
+            self._is_made_beside(calls_meanwhile, calls_in, first, reverse=reverse)
+
+    def _is_made_beside(
+        self, at_first: Callable[[Any], int], calls_in: Callable[[float, Any], int], of: Any = None, *, reverse: bool
+    ) -> bool:
+        """Have machine code made beside so many calls, then more of them; when it is ready, these use it: False."""
+        beside, of = self._beside.get(reverse), of or self._recipe
+        if beside is None:
+            more, make = at_first(of), functools.partial(self._made_code, reverse=reverse, always=False)
+            self._beside[reverse] = BackgroundCompile(make, more)
+        else:
+            more = beside.more_calls(lambda seconds: calls_in(seconds, of))
+        if more > 0:
+            self._due[reverse] = more
+        else:
+            self._compile(reverse=reverse, always=False)
+        return more > 0
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         machine = self._machine_code(reverse=reverse, always=always)
@@ -491,9 +472,10 @@ class Program(Seen):
     def _made_of(
         self, recipe: Recipe, expected: Callable[[float], None] | None, *, reverse: bool, always: bool
     ) -> Outcome:
-        memory, make = self._budget, functools.partial(compiled_machine, recipe, reverse=reverse)
-        make = functools.partial(make, cotangents=self._cotangents)
-        make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
+        memory, make = self._budget, functools.partial(
+            compiled_machine, recipe, reverse=reverse, cotangents=self._cotangents, exactly=self._exactly,
+            always=always, expected=expected,
+        )  # fmt: skip
         try:
             machine = make(memory=memory)
             if memory is not None and memory < machine.size < 2 * memory:  # room for what stands beside the workspace

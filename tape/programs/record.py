@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.program import ProgramError
-from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.programs.program import Program, program_of
 from tape.tensors import modes
 from tape.tensors.operands import native

@@ -168,7 +168,7 @@ def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) 
 # Replays as operations of other functions: native forward, and differentiable through the recorded rules.
 #
 # A replay among operations is recorded as one, by its arguments. Its backward is a native replay where that suffices:
-# for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
+# where no hook looks on, and the gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
 _MOST_KEPT, MOST_CALLS = 4, 32
@@ -213,8 +213,7 @@ class ProgramPullback:
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
-        self.without = [k in self.constant for k in range(len(self.specs))]
-        self.direct = not any(self.without) and all(s.shape or s is SCALAR for s in self.specs)
+        self.direct = not self.constant and all(s.shape or s is SCALAR for s in self.specs)
         """Whether all results have a gradient, and are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
@@ -347,19 +346,8 @@ class Replay(Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        """Replay backward, or differentiate the program run on tensors."""
-        recipe, arguments = ctx.program._complete, _arguments(ctx)
-        if len(cotangents) == 1 and recipe.nodes[recipe.outputs[0]].spec.size == 1 and not modes.is_grad_enabled():
-            if cotangents[0] is None:
-                return (None,) * (1 + len(arguments))
-            replayed = iter(ctx.program._replayed_back(arguments)[1])
-            nodes = [recipe.nodes[node] for node in recipe.arguments]
-            gradients = [constant_tensor(next(replayed)) if node.differentiable else None for node in nodes]
-            g = cotangents[0].reshape(())
-            return None, *(
-                None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
-            )
-        return _pulled(ctx, functools.partial(interpreted, recipe), cotangents)
+        """Differentiate the program run on tensors."""
+        return _pulled(ctx, functools.partial(interpreted, ctx.program._complete), cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
@@ -613,15 +601,9 @@ def recorded(
 def _outputs(pulling: ProgramPullback, results: Sequence[Any]) -> list[Tensor]:
     """Return tensors for results; those that have a gradient get slot and form where they are recorded."""
     outputs = []
-    if pulling.direct:
-        for x in results:
-            y = new(Tensor)
-            y._value = x
-            outputs.append(y)
-        return outputs
-    for x, spec, constant in zip(results, pulling.specs, pulling.without, strict=True):
+    for k, (x, spec) in enumerate(zip(results, pulling.specs, strict=True)):
         value = x if type(x) is not float or spec is SCALAR else np.array(x, spec.dtype)
-        y = constant_tensor(value) if constant else new(Tensor)
+        y = constant_tensor(value) if k in pulling.constant else new(Tensor)
         y._value = value
         outputs.append(y)
     return outputs

@@ -171,12 +171,10 @@ def _array(memory: Array, at: int) -> tuple[Array, int]:
 # Structures, and the signatures made of them, as JSON: for files, whose readers are given the user's types.
 
 _RETURNED = [kind for kind in vars(return_types).values() if isinstance(kind, type) and issubclass(kind, tuple)]
-_USUAL = (
-    *(bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None), OrderedDict, np.ndarray),
-    *(dtype.type for dtype in DTYPES.values()),
-    *_RETURNED,
-)
-KNOWN = {name_of(kind): kind for kind in _USUAL}  # the types that every reader has
+_USUAL = bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None), OrderedDict, np.ndarray
+KNOWN = {
+    name_of(kind): kind for kind in (*_USUAL, *[dtype.type for dtype in DTYPES.values()], *_RETURNED)
+}  # the types that every reader has
 _LEAF_TEXT, _NONE_TEXT = "leaf", "none"
 
 
@@ -221,13 +219,11 @@ def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:
         raise TypeError(f"{place} is a {kind.__name__}, which a file does not hold; make it a dict")
     make = structure.make
     fields = make.args[1] if isinstance(make, functools.partial) and make.func is dataclass_of else {}
+    named_parts = zip(structure.keys, structure.parts, strict=True)
     return {
         "kind": encoder.named(kind),
         "keys": encoder.values(structure.keys, f"a key of {place}"),
-        "parts": [
-            encoded(part, encoder, f"{place}[{key!r}]")
-            for key, part in zip(structure.keys, structure.parts, strict=True)
-        ],
+        "parts": [encoded(part, encoder, f"{place}[{key!r}]") for key, part in named_parts],
         "static": {name: encoder.value(x, f"{place}.{name}") for name, x in structure.static.items()},
         "fields": {name: encoder.value(x, f"{place}.{name}") for name, x in fields.items()},
     }
@@ -304,9 +300,7 @@ def _encoded(program: Any, encoder: Encoder) -> dict[str, Any]:
             "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
             "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},
             "static": [[i, encoder.value(x, signature.paths[i])] for i, x in signature.static.items()],
-            "paths": signature.paths,
-            "names": signature.names,
-            "simple": signature.simple,
+            **{name: getattr(signature, name) for name in ("paths", "names", "simple")},
         },
         "template": encoded(program._template, encoder, "the result"),
         "kept": [[i, encoder.value(x, "a result")] for i, x in program._kept.items()],

@@ -32,11 +32,9 @@ _SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
 """What for loops end with: how much of that they jump over depends on the version and the iterator."""
 _LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
 _PAIRS = {
-    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
-    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
-    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    f"{one}_{other}": (one, other) for one in ("LOAD_FAST", "STORE_FAST") for other in ("LOAD_FAST", "STORE_FAST")
 }
+_PAIRS["LOAD_FAST_BORROW_LOAD_FAST_BORROW"] = "LOAD_FAST", "LOAD_FAST"
 """Two instructions in one."""
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 """Comparisons, and the same with the operands exchanged."""
@@ -261,32 +259,13 @@ def line_of(stack: Frames) -> str:
     return f"{code.co_filename}:{line}" + (f": {text}" if text else "")
 
 
-class CodeTable:
-    """Numbers the user's code from which this package is called, and says of which line an instruction is."""
-
-    def __init__(self) -> None:
-        self.codes: list[CodeType] = []
-        self._numbers: dict[int, int] = {}  # by id of the code; -1 for this package's own
-        self._ours_seen: list[CodeType] = []  # their ids stay theirs
-
-    def number(self, frame: FrameType) -> int:
-        """Return the number of a frame's code; -1 if it is this package's own."""
-        code = frame.f_code
-        number = self._numbers.get(id(code))
-        if number is None:
-            ours = _ours(frame)
-            number = self._numbers[id(code)] = -1 if ours else len(self.codes)
-            (self._ours_seen if ours else self.codes).append(code)
-        return number
-
-    def lines(self, number: int) -> list[int]:
-        """Return the line of each instruction of a code."""
-        code = self.codes[number]
-        lines = [code.co_firstlineno] * (len(code.co_code) // 2)
-        for low, high, line in code.co_lines():
-            if line is not None:
-                lines[low // 2 : high // 2] = [line] * ((high - low) // 2)
-        return lines
+def _lines_of(code: CodeType) -> list[int]:
+    """Return the line of each instruction of a code."""
+    lines = [code.co_firstlineno] * (len(code.co_code) // 2)
+    for low, high, line in code.co_lines():
+        if line is not None:
+            lines[low // 2 : high // 2] = [line] * ((high - low) // 2)
+    return lines
 
 
 _MOST_CODES = 64  # codes that native code knows
@@ -299,8 +278,10 @@ class LineMarks:
     """
 
     def __init__(self, tables: Tables) -> None:
-        self._tables, self._codes = tables, CodeTable()
-        self._marks, self._known, self._seen = Words(), Words(), set[int]()
+        self._tables, self._marks, self._known = tables, Words(), Words()
+        self._codes: list[CodeType] = []  # the user's, by number
+        self._numbers: dict[int, int] = {}  # by id of the code; -1 for this package's own
+        self._seen: list[CodeType] = []  # their ids stay theirs
         if tables.words is not None:
             me = ref(self)
             self._mark = lambda: me().mark(sys._getframe(1))  # type: ignore[union-attr]
@@ -322,18 +303,22 @@ class LineMarks:
             self._tables.words[RecorderTables.marked] = mark
 
     def _number(self, frame: FrameType) -> int:
-        number = self._codes.number(frame)
-        if id(frame.f_code) not in self._seen:
-            self._seen.add(id(frame.f_code))
+        """Return the number of a frame's code; -1 if it is this package's own."""
+        code = frame.f_code
+        number = self._numbers.get(id(code))
+        if number is None:
+            number = self._numbers[id(code)] = -1 if _ours(frame) else len(self._codes)
+            self._seen.append(code)
+            self._codes += [code] * (number >= 0)
             if len(self._seen) <= _MOST_CODES:
                 bits = OWN_CODE if number < 0 else number << NODE_MASK.bit_length()
-                self._known.append(array("q", (id(frame.f_code), bits)))
+                self._known.append(array("q", (id(code), bits)))
         return number
 
     def fill(self, lines: Lines) -> None:
         """Look the marked lines up, and mark steps as of these."""
         begins, marks = np.frombuffer(self._marks.words, np.int64).reshape(-1, 2).T
-        codes, of_codes = self._codes.codes, [self._codes.lines(k) for k in range(len(self._codes.codes))]
+        codes, of_codes = self._codes, list(map(_lines_of, self._codes))
         starts = np.cumsum([1, *map(len, of_codes)])
         places = np.where(marks < 0, 0, starts[marks >> NODE_MASK.bit_length()] + (marks & NODE_MASK) // 2)
         numbers, known = np.full(starts[-1], -1), dict[tuple[str, int], int]()

@@ -13,7 +13,7 @@ from tape.tensors import tapes
 from tape.tensors.tapes import Tape
 
 
-class Observer(Protocol):
+class Observer:
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
 
     maps: bool = False  # whether it records one example of several, whose values may not leave for Python
@@ -25,6 +25,7 @@ class Observer(Protocol):
 
     def is_argument(self, x: Any) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
+        return False
 
     def overwrites(self, x: Any, value: Any) -> None:
         """Be notified that a value is about to be written into a tensor."""
@@ -58,20 +59,16 @@ class Observer(Protocol):
 
     def note_drawing(self, generator: Any) -> None:
         """Be notified that a generator is about to be drawn from."""
-        del generator
 
     def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
         """Be notified that an operation raised by the values of its operands."""
-        del op, operands, params, error
 
     def follows_indices(self, indices: Sequence[Any], *, adds: bool) -> bool:
         """Return whether index tensors are operands: of what they pick, or with ``adds`` of what is added there."""
-        del indices, adds
         return False
 
     def checks_indices(self, index: Any, low: int, high: int) -> bool:
         """Return whether indices are within bounds, and see to it that those of all examples are; asked if it maps."""
-        del index, low, high
         return False
 
 
@@ -129,8 +126,6 @@ class ThreadTape(local):
 # Gradient mode, the tape of this thread, and the program being recorded: all per thread and context.
 #
 # Every operation first calls ``active`` for the tape to record on.
-
-__all__ = ["Mode", "Observer", "ThreadTape", "keep"]
 
 Result = TypeVar("Result")
 
@@ -373,13 +368,6 @@ def unobserved_tape() -> ActiveTape:
     """Return the active tape; ASK_MODE where anybody else observes operations. It is made where there is none yet."""
     tape_beside_recorder()
     return _active.get()
-
-
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Record nothing within, on a tape or in a program."""
-    with under(_mode.get()._replace(grad=False, recorder=None)):
-        yield
 
 
 class _User(local):

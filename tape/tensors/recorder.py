@@ -22,13 +22,7 @@ from kernels.kinds.views import ResultPart, View
 from kernels.language import jit
 from kernels.native.memory import where
 from kernels.operations import OPS
-from kernels.programs.program import (
-    Lines,
-    ProgramError,
-    ProgramNode,
-    Recipe,
-    StepKind,
-)
+from kernels.programs.program import Lines, ProgramError, ProgramNode, Recipe, StepKind
 from kernels.programs.recording import Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
@@ -192,26 +186,10 @@ class ProgramRecorder(Recorder):
         self._notify(op, operands, result, params)
 
     def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation; where all tensors are known, let native code record the next that is alike."""
-        node_of, nodes = self.node_of, self.recipe.nodes
-        refs: list[Any] = []
-        kind: int | None
-        for o in operands:
-            at = node_of(o) if isinstance(o, Tensor) else None
-            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
-                break
-            refs.append(o if at is None else NodeRef(at))
-        known = len(refs) == len(operands) and any(type(r) is NodeRef for r in refs)
-        if known and not isinstance(op, View | Select):
-            graded = result._form if self._is_wanted(result, refs) else None
-            key = result._form.spec if graded is None else graded
-            node = self._alike.get(key)
-            if node is None:
-                node = self._alike[key] = ProgramNode(result._form.spec, differentiable=graded is not None)
-            kind = self._step(op, refs, self._add(result, node), params, graded)
-        else:
-            kind = self._look_at(op, operands, result, params)
-        self.tables.nodes_added(result._form if node_of(result) == len(nodes) - 1 else None)
+        """Record an operation, and let native code record the next that is alike."""
+        kind = self._look_at(op, operands, result, params)
+        is_last = self.node_of(result) == len(self.recipe.nodes) - 1
+        self.tables.nodes_added(result._form if is_last else None)
         if kind is not None and not isinstance(op, ResultPart):
             words = [_form_word(o, at) for o, at in zip(operands, map(self._wants_of, operands), strict=True)]
             if 0 not in words:
@@ -227,7 +205,7 @@ class ProgramRecorder(Recorder):
         if self.open:
             self._find_arguments(operands)
         for x in operands if self.lent else ():
-            if isinstance(x, Tensor) and type(x._value) is not float:
+            if isinstance(x, Tensor) and type(x._value) is not float and self.node_of(x) is None:
                 self._look(as_array(x))
         if not any(map(self._depends, operands)):
             return None
@@ -237,6 +215,8 @@ class ProgramRecorder(Recorder):
         if isinstance(op, View):
             self._place(node, result._base if is_view(result) else operands[0], result)
             params = self._params_of(op, result, params)
+        else:
+            node = self._alike.setdefault((result.spec, wanted), node)
         escapes = isinstance(op, Select) and operands[0].spec.dtype.kind != "f"
         if escapes:
             self.note_escape(result)
@@ -262,14 +242,10 @@ class ProgramRecorder(Recorder):
     def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
         """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
         form = result._form
-        return (
-            isinstance(form, Form)
-            and type(result._slot) is int
-            and any(
-                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
-                for r, want in zip(refs, form.wanted, strict=True)
-            )
-        )
+        if not isinstance(form, Form) or type(result._slot) is not int:
+            return False
+        nodes = [r.node for r, want in zip(refs, form.wanted, strict=True) if want and isinstance(r, NodeRef)]
+        return any(map(self.recipe.wants, nodes))
 
     def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
         """Append a step; return the number of its kind."""

@@ -324,7 +324,7 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return function(*args)
-    tracer = _passing_over(listener, _Traced(listener).began)
+    tracer = _passing_over(listener)
     try:
         sys.settrace(tracer)
         return function(*args)
@@ -338,20 +338,13 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
             raise
 
 
-def _passing_over(listener: CodeListener, notify: Callable[..., Any]) -> Callable[..., Any]:
+def _passing_over(listener: CodeListener) -> Callable[..., Any]:
     """Return a trace function that passes over frames of code which does not count, in native code."""
+    began = _Traced(listener).began
     if not native():
-        return notify
-    table, passed = np.zeros(2 * _MOST_PASSED + 1, np.int64), list[CodeType]()
+        return began
+    table = listener.passed_natively = np.zeros(2 * _MOST_PASSED + 1, np.int64)
     table[0] = 2 * _MOST_PASSED - 1
-    enter = jit.load_module("programs.recorder_native").pass_over.entry_point
-
-    def began(frame: FrameType, *event: Any) -> Any:
-        if len(passed) < _MOST_PASSED and not listener.concerns(frame):
-            passed.append(frame.f_code)  # its id stays its own
-            enter(where(table), id(frame.f_code))
-        return notify(frame, *event)
-
     return jit.bound("programs.recorder_native", "began", (table, began, None))
 
 
@@ -374,6 +367,9 @@ class _Traced:
             return _Traced(self.listener, activation).goes_on
         if not self.listener.concerns(frame):
             passed_over[id(code)] = code
+            if self.listener.passed_natively is not None and len(passed_over) <= _MOST_PASSED:
+                enter = jit.load_module("programs.recorder_native").pass_over.entry_point
+                enter(where(self.listener.passed_natively), id(code))
         return None
 
     def goes_on(self, frame: FrameType, event: str, _: Any) -> _Tracer | None:
@@ -501,6 +497,7 @@ class CodeListener:
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
         self.passed_over: dict[int, CodeType] = {}  # code of which nothing is asked, where the thread is traced
+        self.passed_natively: np.ndarray[Any, Any] | None = None  # the same, of which native code does not tell
         self.activations: dict[int, Activation] = {}
         """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
 

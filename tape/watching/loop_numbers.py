@@ -121,11 +121,6 @@ def _calculates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], A
     return method
 
 
-def _passes_on(called: str) -> Callable[..., Any]:
-    """Return a method of the number, which leaves for Python."""
-    return lambda self, *others: getattr(self.item(), called)(*others)
-
-
 def _operates(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """Return a method that computes with the number, which leaves for Python; a small power of it is a product."""
 
@@ -146,10 +141,6 @@ def _compares(called: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _with_sign(called: str) -> Callable[[Any], Any]:
-    return lambda self: loop_number(_as_tensors(called, self))
-
-
 _METHODS: dict[str, Callable[..., Any]] = {}
 for _name in (*_CALCULATED, _POWER, "__divmod__", "__lshift__", "__rshift__", "__and__", "__or__", "__xor__"):
     _of = _calculates if _name in _CALCULATED else _operates
@@ -158,9 +149,9 @@ for _name in (*_CALCULATED, _POWER, "__divmod__", "__lshift__", "__rshift__", "_
 for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
     _METHODS[_name] = _compares(_name)
 for _name in ("__round__", "__trunc__", "__floor__", "__ceil__", "__invert__", "__format__", "__repr__", "__str__"):
-    _METHODS[_name] = _passes_on(_name)
+    _METHODS[_name] = lambda self, *others, _name=_name: getattr(self.item(), _name)(*others)  # the number leaves
 for _name in ("__neg__", "__abs__"):
-    _METHODS[_name] = _with_sign(_name)
+    _METHODS[_name] = lambda self, _name=_name: loop_number(_as_tensors(_name, self))
 _METHODS["__hash__"] = lambda self: hash(self.item())
 
 
@@ -205,16 +196,8 @@ def kept_views(recipe: Recipe, left: Container[int]) -> str:
 
 _MOST_STEPS = 40  # instructions that make what a loop runs over
 _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
-_TAKEN = {
-    "CALL": 1,
-    "BINARY_SUBSCR": 2,
-    "BINARY_OP": 2,
-    "LOAD_ATTR": 1,
-    "LOAD_METHOD": 1,
-    "LOAD_CONST": 0,
-    "PUSH_NULL": 0,
-}
-_TAKEN |= dict.fromkeys(_SOURCES, 0)
+_TAKEN = dict.fromkeys(("LOAD_CONST", "PUSH_NULL", *_SOURCES), 0)
+_TAKEN |= dict.fromkeys(("CALL", "LOAD_ATTR", "LOAD_METHOD"), 1) | dict.fromkeys(("BINARY_SUBSCR", "BINARY_OP"), 2)
 """Instructions that make what a loop runs over: how many values they take from the stack, beside arguments."""
 _BUILTINS: dict[str, Any] = {f.__name__: f for f in (range, int, len, zip, enumerate)}
 _OPERATORS: dict[str, Any] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}

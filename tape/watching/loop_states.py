@@ -34,14 +34,8 @@ _MOST_BYTES = 1 << 20
 _VALUES = (bool, int, str, bytes, type(None))
 _WHOLE = (np.ufunc, np.dtype, enum.Enum, types.EllipsisType, types.NotImplementedType, types.CodeType)
 _WHOLE += (types.WrapperDescriptorType, types.MethodDescriptorType)  # type: ignore[assignment]
-_COMPILED = frozenset(
-    (
-        ("tape", "CompiledFunction"),
-        ("numba", "CPUDispatcher"),
-        ("numpy", "_ArrayFunctionDispatcher"),
-        ("functools", "_lru_cache_wrapper"),
-    )
-)
+_COMPILED = {"tape": "CompiledFunction", "numba": "CPUDispatcher", "numpy": "_ArrayFunctionDispatcher"}
+_COMPILED |= {"functools": "_lru_cache_wrapper"}
 """Compiled functions, and those that remember nothing but results: by package and class."""
 
 
@@ -233,7 +227,7 @@ class _Look:
         package = kind.__module__.partition(".")[0]
         if kind.__module__.startswith(_KERNELS):  # records of operations, and what native code is made of
             return Same(value)
-        if (package, kind.__name__) in _COMPILED:
+        if _COMPILED.get(package) == kind.__name__:
             return Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
         take = _TAKE.get(kind, _Look._object)
         return kind, take(self, value, name, depth + 1)
@@ -295,17 +289,13 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
     dict: _Look._items,
     slice: lambda look, x, name, depth: look.at((x.start, x.stop, x.step), name, depth),
     types.FunctionType: _Look._function,
-    types.MethodType: lambda look, x, *called: (
-        look.at(x.__func__, *called),
-        look.at(x.__self__, f"{called[0]}.__self__", called[1]),
+    types.MethodType: lambda look, x, name, depth: (
+        look.at(x.__func__, name, depth), look.at(x.__self__, f"{name}.__self__", depth)
     ),
     types.BuiltinMethodType: _Look._builtin,
     functools.partial: lambda look, x, *called: look.at((x.func, x.args, x.keywords, vars(x)), *called),
-    functools.cached_property: _Look._descriptor,
-    property: _Look._descriptor,
-    staticmethod: _Look._descriptor,
-    classmethod: _Look._descriptor,
-}
+    **dict.fromkeys((functools.cached_property, property, staticmethod, classmethod), _Look._descriptor),
+}  # fmt: skip
 """What is compared of an object of a class that is not a user's."""
 
 
@@ -359,10 +349,8 @@ def _test(flow: ControlFlow, head: int) -> Test | None:
     alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before[j])
     if not alone or any(i not in copies[0] and i not in copies[1] for i in before):
         return None
-    if not all(
-        (start == 0 or flow.steps[start].offset != flow.steps[start - 1].offset) and _is_visible(flow, start)
-        for start in starts
-    ):
+    whole = [start for start in starts if start == 0 or flow.steps[start].offset != flow.steps[start - 1].offset]
+    if not all(start in whole and _is_visible(flow, start) for start in starts):
         return None
     continues = tuple(flow.through(head, flow.before[starts[0]]))
     body = flow.leading_to([*back, *continues], head)

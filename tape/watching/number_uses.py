@@ -449,32 +449,23 @@ def _called(offset: int, function: Origin, arguments: list[Origin | None]) -> Or
     return Origin("magnitude", None, argument) if is_absolute else None
 
 
+_JUMPS = [f"POP_JUMP_{way}IF_{test}" for way in ("", "FORWARD_") for test in ("TRUE", "FALSE")]
+_FORMATS = "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE", "BUILD_STRING", "BUILD_TUPLE"
 _EFFECTS: dict[str, Callable[[_Stack, CodeStep], None]] = {
     "LOAD_CONST": lambda stack, step: stack.values.append(Origin("constant", step.value)),
-    "LOAD_FAST": _Stack._local,
-    "LOAD_FAST_CHECK": _Stack._local,
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), _Stack._local),
     "STORE_FAST": _Stack._store,
     "LOAD_GLOBAL": lambda stack, step: stack.values.extend([*[None] * (step.arg & 1), Origin("global", step.value)]),
     "LOAD_DEREF": lambda stack, step: stack.values.append(Origin("cell", step.value)),
     "PUSH_NULL": lambda stack, _: stack.values.append(None),
-    "POP_TOP": _Stack._end,
-    "RETURN_VALUE": _Stack._end,
-    "YIELD_VALUE": _Stack._end,
+    **dict.fromkeys(("POP_TOP", "RETURN_VALUE", "YIELD_VALUE"), _Stack._end),
     **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_INVERT", "UNARY_NOT", "TO_BOOL", "GET_ITER"), _Stack._of_one),
-    "SET_FUNCTION_ATTRIBUTE": _Stack._of_two,
+    **dict.fromkeys(("SET_FUNCTION_ATTRIBUTE", "BINARY_OP", "BINARY_SUBSCR"), _Stack._of_two),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _Stack._attribute),
+    **dict.fromkeys(("CALL", "CALL_KW"), _Stack._call),
     "MAKE_FUNCTION": _Stack._function,
-    "BINARY_OP": _Stack._of_two,
-    "BINARY_SUBSCR": _Stack._of_two,
-    "LOAD_ATTR": _Stack._attribute,
-    "LOAD_METHOD": _Stack._attribute,
     "COPY": _Stack._copy,
-    "CALL": _Stack._call,
-    "CALL_KW": _Stack._call,
     "COMPARE_OP": _Stack._compare,
-    "JUMP_FORWARD": _Stack._jump,
-    **{f"POP_JUMP_{way}IF_{test}": _Stack._jump for way in ("", "FORWARD_") for test in ("TRUE", "FALSE")},
-    **dict.fromkeys(
-        ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE", "BUILD_STRING", "BUILD_TUPLE"),
-        _Stack._format,
-    ),
+    **dict.fromkeys(("JUMP_FORWARD", *_JUMPS), _Stack._jump),
+    **dict.fromkeys(_FORMATS, _Stack._format),
 }

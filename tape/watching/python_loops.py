@@ -7,7 +7,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,33 +15,11 @@ from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import FLIPPED, ControlFlow, touches_locals
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
-from tape.watching.frame_events import (
-    REPORTS_INSTRUCTIONS,
-    CodeListener,
-    CodeReads,
-    LoopScope,
-    is_collecting,
-    is_decided,
-    module_of_frame,
-    of_code,
-    reads_of,
-    reads_within,
-)
-from tape.watching.loop_numbers import (
-    TYPE_READERS,
-    LoopNumber,
-    fill,
-    fits,
-    kept_views,
-    loop_number,
-    plain_number,
-    set_local,
-    targets_of,
-    values_in,
-    values_of,
-)
+from tape.watching import frame_events, loop_numbers
+from tape.watching.frame_events import CodeListener, CodeReads, Result, is_collecting, is_decided, of_code
+from tape.watching.loop_numbers import TYPE_READERS, LoopNumber, fits, loop_number, plain_number
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.number_uses import outcomes_in
+from tape.watching.number_uses import OPERATORS, outcomes_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -103,10 +81,10 @@ class PythonLoop:
         self.read = self.behind = frozenset[str]()
         reason = _reason(flow, head, body, is_visible=test is not None)
         if self.is_for and not reason:
-            start, self.values = values_of(flow, head)
+            start, self.values = loop_numbers.values_of(flow, head)
             self.setup = _offsets(flow, frozenset(range(start, head)))
             if not _is_unread(flow, head, body):
-                self.targets, self.begins = targets_of(flow, head, _exits(flow, body))
+                self.targets, self.begins = loop_numbers.targets_of(flow, head, _exits(flow, body))
                 reason = "" if self.targets else "its variables are more than locals that the loop alone reads"
             reason = reason or ("" if self.values else _ONLY_RANGE)
         self.reason = reason and f"{reason} (the loop at {self.location})"
@@ -193,7 +171,7 @@ def _is_visible(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
     A trace function is called at backward jumps. Where a loop's code follows its head, the way out and back to the
     head takes such a jump to somewhere before the head.
     """
-    if REPORTS_INSTRUCTIONS:
+    if frame_events.REPORTS_INSTRUCTIONS:
         return True
     before = flow.leading_to(flow.before[head], head)
     ways = [(i, j) for i, after in enumerate(flow.after) for j in after if j <= i]
@@ -289,8 +267,6 @@ def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
 # While a call is recorded, functions with loops that are supported report each visit of a head. Two visits of one
 # entry with equal states, tensors apart, begin iterations that do the same, as far as Python decides.
 
-Result = TypeVar("Result")
-
 
 class HeadVisit:
     """The flow of a call is at the head of a loop.
@@ -367,11 +343,11 @@ class HeadWatch(CodeListener):
     def _check(self) -> None:
         since = min(self.substituted.values())
         for serial, code, *_ in self.executed.values():
-            if serial > since and (asked := TYPE_READERS.intersection(reads_of(code).variables)):
+            if serial > since and (asked := TYPE_READERS.intersection(frame_events.reads_of(code).variables)):
                 self.refuse(f"{code.co_qualname} calls {min(asked)}, which tells tensors from numbers")
         if self.unfit:
             self.refuse(self.unfit)
-        if kept := kept_views(self.recorder.recipe, self.recorder.tables.left):
+        if kept := loop_numbers.kept_views(self.recorder.recipe, self.recorder.tables.left):
             self.refuse(kept)
 
     def begin(self, frame: FrameType) -> _Activation | None:
@@ -390,7 +366,9 @@ class _Plan:
 
     def __init__(self, loops: list[PythonLoop]) -> None:
         self.heads = {head: loop for loop in loops for head in loop.heads}
-        self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
+        self.reads: dict[int, CodeReads] = {
+            loop.head: frame_events.reads_within(loop.code, loop.body) for loop in loops
+        }
         self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
         self.begins = {loop.begins: loop for loop in loops if loop.targets}
         self.points = frozenset((*self.heads, *self.begins)).union(*[loop.exits for loop in loops])
@@ -399,7 +377,7 @@ class _Plan:
 @of_code
 def _plan_of(code: CodeType, frame: FrameType) -> _Plan | None:
     """Return what is followed in frames of a code object; None where nothing is."""
-    is_skipped = is_decided(module_of_frame(frame))
+    is_skipped = is_decided(frame_events.module_of_frame(frame))
     loops = [] if is_skipped else [loop for loop in loops_of(code).values() if not loop.reason]
     return _Plan(loops) if loops else None
 
@@ -410,7 +388,7 @@ class _Entry:
     serials = itertools.count()
 
     def __init__(self, loop: PythonLoop, frame: FrameType, since: int, reads: CodeReads) -> None:
-        self.scope, self.since = LoopScope(), since
+        self.scope, self.since = frame_events.LoopScope(), since
         self.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, reads)
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
         self.template: Any = None  # the latest one; equal ones are one object
@@ -421,7 +399,7 @@ class _Entry:
         """The number of the iteration as a tensor, which what a for loop runs over is picked by."""
         self.placed = 0  # how many iterations began with what was picked
         self.substitutes = False  # whether numbers are tensors
-        self.values = None if loop.values is None else values_in(loop.values, frame)
+        self.values = None if loop.values is None else loop_numbers.values_in(loop.values, frame)
         if self.values is not None:
             is_tensor = isinstance(self.values.count, Tensor)
             self.count, self.total = (self.values.count, None) if is_tensor else (None, self.values.count)
@@ -444,14 +422,14 @@ class _Entry:
         for name in names if self.substitutes and names is not None else ():
             value = frame.f_locals.get(name)
             if type(value) in (int, float) and fits(value):
-                set_local(frame, name, loop_number(value))
+                loop_numbers.set_local(frame, name, loop_number(value))
 
     def place(self, frame: FrameType) -> None:
         """Let what the loop runs over be picked by the number of the iteration."""
         if self.index is not None and not self.stopped:
             self.placed += 1
             assert self.values is not None
-            fill(frame, self.loop.targets, self.values.at(self.index))
+            loop_numbers.fill(frame, self.loop.targets, self.values.at(self.index))
 
 
 class _Activation:
@@ -534,18 +512,7 @@ def _changing_values(entry: _Entry) -> str:
 
 def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:
     """Return after how many steps of a counter, one or more, a comparison with a limit comes out otherwise."""
-    distance = limit - value - comparison.counted
-    if step == 0:
-        return None
-    if step < 0:
-        distance, step = -distance, -step
-        strict = comparison.operator in (">", "<=")
-    else:
-        strict = comparison.operator in ("<", ">=")
-    if comparison.operator in ("==", "!="):
-        if distance == 0:
-            return 1
-        return distance // step if distance > 0 and distance % step == 0 else None
-    if not strict:  # it changes one later
-        distance += 1
-    return -(-distance // step) if distance > 0 else None
+    compare, now = OPERATORS[comparison.operator], value + comparison.counted
+    met = (limit - now) // step if step else 0
+    ways = [k for k in (met, met + 1) if k > 0 and compare(now + k * step, limit) != compare(now, limit)]
+    return ways[0] if step and ways else None

@@ -28,22 +28,8 @@ from kernels import PACKAGES
 from kernels.foundation.specs import word_at
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.frame_events import (
-    CLOCKS,
-    GENERATORS,
-    MISSING,
-    READERS,
-    bases_of,
-    dictionary_of,
-    entry_of_class,
-    flags_of,
-    is_decided,
-    member_of,
-    module_of,
-    read,
-    variables_of,
-    wrapped_by,
-)
+from tape.watching import frame_events
+from tape.watching.frame_events import GENERATORS, MISSING, bases_of, is_decided, member_of, module_of, read
 
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
@@ -199,7 +185,7 @@ class Snapshots:
             return _TENSOR, value, value._slot is None
         if kind is np.ndarray and not value.dtype.hasobject:
             return _ARRAY, value, (value.shape, value.dtype)
-        if issubclass(kind, _APART) or module_of(kind) == "decimal" or wrapped_by(value) is not MISSING:
+        if issubclass(kind, _APART) or module_of(kind) == "decimal" or frame_events.wrapped_by(value) is not MISSING:
             self.met.append(value)
         if kind is types.MethodType:
             return _METHOD, value.__func__, value.__self__
@@ -277,7 +263,7 @@ def attributes_of(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)
     if is_one_of(kind, _CONTAINERS) or issubclass(kind, BUFFERS):
         return []
-    variables = [both for both in (variables_of(value) or {}).items() if both[0] not in _HIDDEN]
+    variables = [both for both in (frame_events.variables_of(value) or {}).items() if both[0] not in _HIDDEN]
     if issubclass(kind, logging.Logger | logging.Manager):  # not its handlers, nor what it remembers
         return [both for both in variables if both[0] in _LEVELS]
     return [*variables, *[(name, held) for name in slots_of(kind) if (held := member_of(value, name)) is not MISSING]]
@@ -313,7 +299,7 @@ def held_in(value: Any) -> list[tuple[Any, Any]]:
 
 def slots_of(kind: type) -> tuple[str, ...]:
     """Return the names of the slots that a class and its bases declare."""
-    slots = [dictionary_of(x).get("__slots__", ()) for x in bases_of(kind)]
+    slots = [frame_events.dictionary_of(x).get("__slots__", ()) for x in bases_of(kind)]
     named = [(names,) if type(names) is str else names for names in slots]
     return tuple([name for names in named if type(names) in (list, tuple, dict) for name in names])
 
@@ -343,7 +329,7 @@ _INCIDENTAL = """
 def entries_of(kind: type) -> dict[str, Any]:
     """Return what a class has, by name."""
     incidental = _INCIDENTAL.split()
-    return {name: x for name, x in dictionary_of(kind).items() if name not in incidental}
+    return {name: x for name, x in frame_events.dictionary_of(kind).items() if name not in incidental}
 
 
 def function_of(entry: Any) -> types.FunctionType | None:
@@ -427,7 +413,7 @@ def unchanged(expected: Any, value: Any) -> bool:
 FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.StringIO, io.BytesIO)
 _WRITES = frozenset(("write", "writelines", "flush", "close", "closed", "fileno", "isatty", "name"))
 """Attributes of files that read nothing."""
-_STATEFUL = CLOCKS | {"sys", "_io", "io"}
+_STATEFUL = frame_events.CLOCKS | {"sys", "_io", "io"}
 _STATELESS = frozenset(("sleep", "fspath", "intern", "getsizeof", "exc_info", "exception", "allocate_lock", "getpid"))
 """Modules with functions that read what is in no object, and those of their functions that read nothing."""
 _NOW = ("now", "today", "utcnow")
@@ -450,7 +436,7 @@ _IMMUTABLE = 1 << 8  # the flag of classes that are no one's to change
 
 def is_made(kind: type) -> bool:
     """Whether Python's code made a class."""
-    return _destroyed_by(kind) == _DESTROYED and not flags_of(kind) & _IMMUTABLE
+    return _destroyed_by(kind) == _DESTROYED and not frame_events.flags_of(kind) & _IMMUTABLE
 
 
 def _base_of(kind: type) -> type:
@@ -469,7 +455,7 @@ def is_opaque(value: Any, follows: tuple[tuple[str, Any], ...] = ()) -> bool:
         return issubclass(kind, random.SystemRandom)
     module = module_of(base).partition(".")[0]
     if module in (*_OURS, "numpy", "scipy"):
-        return entry_of_class(base, "__next__") is not MISSING
+        return frame_events.entry_of_class(base, "__next__") is not MISSING
     name = name_of(base) if module == "builtins" else f"{module}.{name_of(base)}"
     fixed = name in _FIXED.split() or name.endswith("cython_function_or_method")
     return not fixed or bool(follows and follows[0][1] == "locked")
@@ -483,7 +469,7 @@ def reads_state(function: Any) -> bool:
     if issubclass(type(holder), type):
         return name == "__subclasses__" or (name in _NOW and module_of(holder) == "datetime")
     module = holder.__name__ if type(holder) is types.ModuleType else ""
-    return (module in _STATEFUL and name not in _STATELESS) or (module == "builtins" and name in READERS)
+    return (module in _STATEFUL and name not in _STATELESS) or (module == "builtins" and name in frame_events.READERS)
 
 
 def name_of(kind: type) -> str:

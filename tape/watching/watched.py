@@ -22,19 +22,8 @@ import numpy as np
 from kernels import PACKAGES
 from tape.tensors.bytecode import steps_of
 from tape.tensors.tensor import Tensor
-from tape.watching import snapshots
-from tape.watching.frame_events import (
-    GENERATORS,
-    MISSING,
-    bases_of,
-    dictionary_of,
-    entry_of_class,
-    is_decided,
-    module_of,
-    read,
-    variables_of,
-    wrapped_by,
-)
+from tape.watching import frame_events, snapshots
+from tape.watching.frame_events import MISSING, entry_of_class, is_decided, module_of, read
 from tape.watching.number_uses import names_of
 from tape.watching.snapshots import Snapshots
 
@@ -45,7 +34,7 @@ _VARIABLES |= dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR
 _NAMED = ("global", "cell", "import")
 _MOST_WRAPPED, _DEEPEST = 32, 4
 """Decorators of one function that are looked through; functions that call one another, before they do."""
-_KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *GENERATORS)
+_KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *frame_events.GENERATORS)
 """What is watched even where code reads an attribute or item of it: its methods write."""
 CodeKey = tuple[int, int]  # numbers of a code object and of the globals that it runs with
 
@@ -174,7 +163,7 @@ class Finder:
     def look(self, function: Any, receiver: Any = MISSING, depth: int = 0) -> None:
         """Look at a function, at what it wraps, and at those that it calls."""
         for _ in range(_MOST_WRAPPED):
-            kind, inner = type(function), wrapped_by(function)
+            kind, inner = type(function), frame_events.wrapped_by(function)
             if kind is functools.partial:
                 name = f"a partial of {_name_of(function.func)}"
                 self._watch(("partial", id(function)), name, functools.partial(itself, function))
@@ -267,7 +256,7 @@ class Finder:
         for number, kind in kinds.items():
             if ("class", number) not in self.watches:
                 self.watches["class", number] = made = ClassWatch(kind, self._snapshots)
-                called = any(module_of(x).partition(".")[0] in PACKAGES for x in bases_of(kind))
+                called = any(module_of(x).partition(".")[0] in PACKAGES for x in frame_events.bases_of(kind))
                 for function in map(snapshots.function_of, snapshots.entries_of(kind).values()):
                     if called and function is not None:  # replays call it as well
                         self._inner[id(function.__code__)] = function.__code__
@@ -290,7 +279,7 @@ class Finder:
                 self._watch("decimal", "decimal's context", functools.partial(_decimal_context))
             elif not issubclass(type(value), type):
                 self.look(value, depth=depth + 1)
-            elif "_abc_impl" in dictionary_of(value):
+            elif "_abc_impl" in frame_events.dictionary_of(value):
                 self._watch("abc", "registered classes", functools.partial(abc.get_cache_token))
         while self._snapshots.unseen:
             name = self._snapshots.unseen.pop()
@@ -403,10 +392,6 @@ def _name_of(value: Any) -> str:
     return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
 
 
-def _is_item(name: str, value: Any) -> bool:
-    return name == "BINARY_SUBSCR" or value == "[]"
-
-
 def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code reads from outside."""
     receiver = code.co_varnames[0] if method and code.co_argcount else None
@@ -415,6 +400,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     imported: list[tuple[str, Any]] = []
     for step in steps_of(code)[0]:
         name, value = step.name, step.value
+        is_item = name == "BINARY_SUBSCR" or value == "[]"
         if name in _VARIABLES or (name == "LOAD_FAST" and value == receiver) or name == "IMPORT_NAME":
             yield tuple(path)
             started: tuple[str, Any] = (_VARIABLES.get(name, "self"), value)
@@ -431,7 +417,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
         elif name == "LOAD_CONST":
             constants.append(value)
             continue
-        elif path and len(constants) == 1 and _is_item(name, value) and isinstance(constants[0], (str, int)):
+        elif path and len(constants) == 1 and is_item and isinstance(constants[0], (str, int)):
             path.append(("item", constants[0]))
         elif name not in ("RESUME", "COPY_FREE_VARS") and (name != "STORE_FAST" or path[:1] != imported):
             yield tuple(path)
@@ -560,7 +546,7 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> functool
     start = _start_of(function, receiver, first)
     value, steps = start(), []
     for kind, key in more:
-        variables = variables_of(value)
+        variables = frame_events.variables_of(value)
         usual = variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
         usual = type(value) in (list, tuple, dict) if kind == "item" else usual
         steps.append((kind, key, type(value) if usual else None))
