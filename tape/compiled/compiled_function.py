@@ -364,6 +364,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             return self._run(call)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
+        current.reads.renew()
         watches = list(current.reads.watches.values())
         changed, written = changed_of(watches), [x for x, content in read if x.tobytes() != content]
         if written and not changed:

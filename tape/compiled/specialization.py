@@ -23,7 +23,7 @@ from tape.compiled.recordings import Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
-from tape.watching.watched import ClassWatch, Finder, Unseen, Watch, changed_of
+from tape.watching.watched import CacheWatch, ClassWatch, Finder, Unseen, Watch, changed_of
 
 # The programs of a function for calls with one key: a tree by the values that left for Python.
 #
@@ -82,7 +82,7 @@ class Specialization:
         """Take in what is watched by now."""
         watches = list(self.reads.watches.values())
         self.watches, self.plans, self._look, self._looks = watches, {}, None, 0
-        held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch)]
+        held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch, CacheWatch)]
         self.contents = contents_of(held, self.contents)
         self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
         self.generators = [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]

@@ -77,7 +77,8 @@ READS = (
     "x = x + isinstance(model, Model)", "x = x + vars(model)['scale']", "x = x * pair[1][0]", "x = x + slotted.value",
     "x = x + hasattr(model, 'extra')", "x = x + len(model)", "x = x + bool(model)", "x = x + sum(names.values())",
     "x = x * max(table)", "a, *_ = table\nx = x + a", "x = x + sum(v for v in table if v > 0.6)",
-    "while x.sum() > number:\n    x = x * 0.5", "for t in table:\n    x = x * t if x.sum() > 0 else x + t", "x = x * globals()['number']",
+    "while x.sum() > number:\n    x = x * 0.5", "for t in table:\n    x = x * t if x.sum() > 0 else x + t",
+    "x = x * globals()['number']",
 )  # fmt: skip
 HIDDEN = (
     "model.count += 1\nx = x + 0.1 * model.count", "names['n'] = names.get('n', 0.0) + 1.0\nx = x + names['n']",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import enum
+import functools
 import io
 import itertools
 import random
@@ -288,6 +289,32 @@ def test_what_code_of_parts_reads_of_each_is_seen(name: str) -> None:
         changed.rate += 1.0
         changed.table["deep"] += 1.0
     assert compiled.programs
+
+
+def test_a_cache_that_others_add_to_stays_as_it_was() -> None:
+    @functools.lru_cache
+    def table(n: int) -> Any:
+        return np.linspace(0.0, 1.0, n)
+
+    compiled = tape.compile(lambda x: (x * table(3)).sum(), check="never")
+    for n in range(6):
+        assert compiled(2.0) == 3.0
+        table(5 + n)
+    assert compiled.calls["recorded"] == 2
+
+
+def test_a_call_that_changes_what_a_cache_holds_stays_dynamic() -> None:
+    @functools.lru_cache
+    def counts() -> list[float]:
+        return [0.0]
+
+    def counted(x: Any) -> Any:
+        counts()[0] += 1.0
+        return x * counts()[0]
+
+    compiled = tape.compile(counted, check="never")
+    with pytest.warns(CompileWarning, match="the call itself changed cache of .*counts"):
+        assert [compiled(2.0) for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
 
 
 def test_an_array_that_the_call_advances_is_named() -> None:
