@@ -413,7 +413,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if recording.discarded or recording.lost:
             return
         states = self._keys[key]
-        if any(other.adopts(recording) for other in states if other is not current):
+        if not current.dynamic and any(other.adopts(recording) for other in states if other is not current):
             states.remove(current)
             self._states -= 1
             return

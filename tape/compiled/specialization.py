@@ -242,8 +242,8 @@ class Specialization:
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
         self._caught += bool(recording.caught)
-        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
-        if recording.stopped or recording.caught:
+        self.dynamic = self.dynamic or recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
+        if self.dynamic or recording.caught:
             return
         path, self.unrolled = recording.path, recording.unrolled or (self.unrolled if recording.rolled is None else "")
         earlier, replaced = self._alike(recording)
@@ -257,6 +257,8 @@ class Specialization:
         differs = difference(earlier, recording)
         if shared_memory(earlier, recording):
             self.dynamic = "the call writes to tensors from outside"
+        elif differs and (earlier.drawn or recording.drawn):
+            self.dynamic = earlier.drawn or recording.drawn
         elif differs:
             self._differences += 1
             self.pending[path] = recording
