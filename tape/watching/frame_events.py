@@ -333,11 +333,14 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
         try:
             if sys.gettrace() is not tracer:
                 listener.reason = listener.reason or "the trace function was changed while the function ran"
-                listener.is_partial = True
+                listener.unseen = _BESIDE
             sys.settrace(None)
         except BaseException:  # an interrupt
             sys.settrace(None)
             raise
+
+
+_BESIDE = "what its code reads cannot be watched beside other functions that trace and profile"
 
 
 def _call_profiled(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
@@ -347,15 +350,15 @@ def _call_profiled(listener: CodeListener, function: Callable[..., Result], *arg
         if event == "call":
             CodeListener.begin(listener, frame)
 
-    listener.is_partial = sys.getprofile() is not None
-    if listener.is_partial:
+    if sys.getprofile() is not None:
+        listener.unseen = _BESIDE
         return function(*args)
     try:
         sys.setprofile(began)
         return function(*args)
     finally:
         try:
-            listener.is_partial = sys.getprofile() is not began
+            listener.unseen = listener.unseen or _BESIDE * (sys.getprofile() is not began)
             sys.setprofile(None)
         except BaseException:  # an interrupt
             sys.setprofile(None)
@@ -516,12 +519,12 @@ def _at(code: CodeType, offset: int) -> Any:
 class CodeListener:
     """Hears what code begins to run while a function runs in this thread: ``begins`` is told, with its globals, once.
 
-    ``reason`` says afterwards why what was heard of loops does not count, if so. ``is_partial`` is whether code may
-    have begun of which nothing was heard.
+    ``reason`` says afterwards why what was heard of loops does not count, if so. ``unseen`` says why the call
+    cannot be replayed, if code may have begun of which nothing was heard, or has read what is in no object.
     """
 
     def __init__(self, begins: Callable[[CodeType, dict[str, Any]], Any] | None) -> None:
-        self.begins, self.reason, self.is_partial = begins, "", False
+        self.begins, self.reason, self.unseen = begins, "", ""
         self.serials = itertools.count()
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
@@ -545,6 +548,8 @@ class CodeListener:
         # while the collector works, finalizers run, and its callbacks
         if not is_collecting() and _is_followed(frame.f_code, frame):
             code, variables = frame.f_code, frame.f_globals
+            if code is _SEEDS and frame.f_locals.get("a") is None:
+                self.unseen = "a generator random.Random that is given no seed"
             key = id(code), id(variables)
             if key not in self.executed:
                 if _is_importing(frame):
@@ -557,6 +562,9 @@ class CodeListener:
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has code that counts."""
         return _is_followed(frame.f_code, frame)
+
+
+_SEEDS = random.Random.seed.__code__
 
 
 @of_code

@@ -9,7 +9,9 @@ import functools
 import io
 import itertools
 import random
+import re
 import types
+import uuid
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -205,6 +207,24 @@ def test_a_gradient_that_draws_is_not_replayed() -> None:
     compiled = tape.compile(tape.value_and_grad(lambda x: x if random.random() < 2 else -x), check="never")  # noqa: S311
     with pytest.warns(CompileWarning, match="draws random numbers"):
         assert [compiled(1.0) for _ in range(4)] == [(1.0, 1.0)] * 4
+
+
+UNSEEDED = {
+    "default_rng": (lambda x: x * (np.random.default_rng().random() < 0.5), "_urandom"),
+    "RandomState": (lambda x: x * (np.random.RandomState().rand() < 0.5), "_urandom"),
+    "Random": (lambda x: x * (random.Random().random() < 0.5), "a generator random.Random that is given no seed"),  # noqa: S311
+    "SystemRandom": (lambda x: x * (random.SystemRandom().random() < 0.5), "_urandom"),
+    "uuid": (lambda x: x * (uuid.uuid4().int % 2), "urandom"),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEDED)
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+def test_a_generator_without_a_seed_is_another_one_at_each_call(name: str) -> None:
+    function, said = UNSEEDED[name]
+    compiled = tape.compile(function, check="never")
+    assert {compiled(1.0) for _ in range(64)} == {0.0, 1.0}
+    assert re.search(f"dynamic: .*{said}", compiled.explain()), compiled.explain()
 
 
 def test_what_is_read_and_not_advanced_is_replayed(tmp_path: Path) -> None:
