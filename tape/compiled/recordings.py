@@ -405,7 +405,11 @@ class CallRecorder(ProgramRecorder):
             root = root_of(array)
             if not fills(root):
                 raise NotImplementedError("an array with gaps, of memory with gaps")
-            above = self._of_array(root, spec_of(root))
+            try:
+                whole = spec_of(root)
+            except TypeError:  # a column of a table, or the real part of complex numbers
+                raise NotImplementedError(f"an array with gaps, of memory of dtype {root.dtype}") from None
+            above = self._of_array(root, whole)
             self.recipe.nodes.append(ProgramNode(spec, base=above, offset=where(array) - where(root)))
             node = len(self.recipe.nodes) - 1
         self.copies[key] = node
