@@ -562,8 +562,7 @@ def record_call(
         if isinstance(watch, HeadWatch) and watch.substituted:
             watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if watch is not None and watch.unseen:
-        recording.stop(watch.unseen)
+    recording.stop("" if watch is None else watch.unseen)
     if isinstance(watch, HeadWatch):
         _find_loops(recording, recorder, watch)
     return template.filled(owned(leaves, inputs)), recording
