@@ -364,6 +364,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             return self._run(call)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
+        current.reads.renew()
         watches = list(current.reads.watches.values())
         changed, written = changed_of(watches), [x for x, content in read if x.tobytes() != content]
         if written and not changed:
@@ -412,7 +413,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if recording.discarded or recording.lost:
             return
         states = self._keys[key]
-        if any(other.adopts(recording) for other in states if other is not current):
+        if not current.dynamic and any(other.adopts(recording) for other in states if other is not current):
             states.remove(current)
             self._states -= 1
             return

@@ -405,7 +405,11 @@ class CallRecorder(ProgramRecorder):
             root = root_of(array)
             if not fills(root):
                 raise NotImplementedError("an array with gaps, of memory with gaps")
-            above = self._of_array(root, spec_of(root))
+            try:
+                whole = spec_of(root)
+            except TypeError:  # a column of a table, or the real part of complex numbers
+                raise NotImplementedError(f"an array with gaps, of memory of dtype {root.dtype}") from None
+            above = self._of_array(root, whole)
             self.recipe.nodes.append(ProgramNode(spec, base=above, offset=where(array) - where(root)))
             node = len(self.recipe.nodes) - 1
         self.copies[key] = node
@@ -561,6 +565,7 @@ def record_call(
         if isinstance(watch, HeadWatch) and watch.substituted:
             watch.give_up(f"a number of a loop, or {escaped}, stays behind")
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
+    recording.stop("" if watch is None else watch.unseen)
     if isinstance(watch, HeadWatch):
         _find_loops(recording, recorder, watch)
     return template.filled(owned(leaves, inputs)), recording

@@ -18,7 +18,7 @@ from tape.compiled.recordings import Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
-from tape.watching.watched import ClassWatch, Finder, Unseen, Watch, changed_of
+from tape.watching.watched import CacheWatch, ClassWatch, Finder, Unseen, Watch, changed_of
 
 # The programs of a function for calls with one key: a tree by the values that left for Python.
 #
@@ -77,7 +77,7 @@ class Specialization:
         """Take in what is watched by now."""
         watches = list(self.reads.watches.values())
         self.watches, self.plans, self._look, self._looks = watches, {}, None, 0
-        held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch)]
+        held = [watch.expected for watch in watches if type(watch) in (Watch, ClassWatch, CacheWatch)]
         self.contents = contents_of(held, self.contents)
         self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
         self.generators = [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]
@@ -236,8 +236,8 @@ class Specialization:
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
         self._caught += bool(recording.caught)
-        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
-        if recording.stopped or recording.caught:
+        self.dynamic = self.dynamic or recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
+        if self.dynamic or recording.caught:
             return
         path, self.unrolled = recording.path, recording.unrolled or (self.unrolled if recording.rolled is None else "")
         earlier, replaced = self._alike(recording)
@@ -251,6 +251,8 @@ class Specialization:
         differs = difference(earlier, recording)
         if shared_memory(earlier, recording):
             self.dynamic = "the call writes to tensors from outside"
+        elif differs and (earlier.drawn or recording.drawn):
+            self.dynamic = earlier.drawn or recording.drawn
         elif differs:
             self._differences += 1
             self.pending[path] = recording

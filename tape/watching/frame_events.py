@@ -14,6 +14,7 @@ import itertools
 import pickle
 import random
 import sys
+import threading
 import types
 from collections import namedtuple
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -323,7 +324,7 @@ class Activation(Protocol):
 def _call_traced(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
-        return function(*args)
+        return _call_profiled(listener, function, *args)
     tracer = _passing_over(listener)
     try:
         sys.settrace(tracer)
@@ -332,9 +333,35 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
         try:
             if sys.gettrace() is not tracer:
                 listener.reason = listener.reason or "the trace function was changed while the function ran"
+                listener.unseen = _BESIDE
             sys.settrace(None)
         except BaseException:  # an interrupt
             sys.settrace(None)
+            raise
+
+
+_BESIDE = "what its code reads cannot be watched beside other functions that trace and profile"
+
+
+def _call_profiled(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function in whose loops nothing is watched: a profile function hears what code begins to run."""
+
+    def began(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            CodeListener.begin(listener, frame)
+
+    if sys.getprofile() is not None:
+        listener.unseen = _BESIDE
+        return function(*args)
+    try:
+        sys.setprofile(began)
+        return function(*args)
+    finally:
+        try:
+            listener.unseen = listener.unseen or _BESIDE * (sys.getprofile() is not began)
+            sys.setprofile(None)
+        except BaseException:  # an interrupt
+            sys.setprofile(None)
             raise
 
 
@@ -401,7 +428,7 @@ def _call_monitored(listener: CodeListener, function: Callable[..., Result], *ar
     if thread in _calls or not _is_tool():
         others = "others are" if thread in _calls else "all numbers of sys.monitoring are taken by other tools"
         listener.reason = f"loops are not watched while {others}"
-        return function(*args)
+        return _call_profiled(listener, function, *args)
     try:
         _calls[thread] = listener
         _settle()
@@ -459,7 +486,7 @@ def _notified(code: CodeType, frame: FrameType) -> Any:
     if listener is None:
         return None
     listener.activations.pop(id(frame), None)
-    if listener.reason or is_untraced():
+    if is_untraced():
         return None
     activation = listener.begin(frame)
     if activation is None:
@@ -488,11 +515,12 @@ def _at(code: CodeType, offset: int) -> Any:
 class CodeListener:
     """Hears what code begins to run while a function runs in this thread: ``begins`` is told, with its globals, once.
 
-    ``reason`` says afterwards why what was heard does not count, if so.
+    ``reason`` says afterwards why what was heard of loops does not count, if so. ``unseen`` says why the call
+    cannot be replayed, if code may have begun of which nothing was heard, or has read what is in no object.
     """
 
     def __init__(self, begins: Callable[[CodeType, dict[str, Any]], Any] | None) -> None:
-        self.begins, self.reason = begins, ""
+        self.begins, self.reason, self.unseen = begins, "", ""
         self.serials = itertools.count()
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
@@ -517,9 +545,14 @@ class CodeListener:
         # while the collector works, finalizers run, and its callbacks
         if not is_collecting() and _is_followed(frame.f_code, frame):
             code, variables = frame.f_code, frame.f_globals
+            if code is _SEEDS and frame.f_locals.get("a") is None:
+                self.unseen = "a generator random.Random that is given no seed"
             key = id(code), id(variables)
-            if self.begins is not None and key not in self.executed:
-                self.begins(code, variables)
+            if key not in self.executed:
+                if _is_importing(frame):
+                    return None
+                if self.begins is not None:
+                    self.begins(code, variables)
             self.executed[key] = next(self.serials), code, variables, frame.f_builtins
         return None
 
@@ -528,10 +561,25 @@ class CodeListener:
         return _is_followed(frame.f_code, frame)
 
 
+_SEEDS = random.Random.seed.__code__
+
+
 @of_code
-def _is_followed(_: CodeType, frame: FrameType) -> bool:
-    """Whether the code of a frame may read from outside: it is of no package that is taken to stay as it is."""
-    return not is_decided(module_of_frame(frame))
+def _is_followed(code: CodeType, frame: FrameType) -> bool:
+    """Whether the code of a frame may read from outside: it is of no package that is taken to stay as it is.
+
+    What starts a thread is followed, too, since code that runs there is not.
+    """
+    return code is threading.Thread.start.__code__ or not is_decided(module_of_frame(frame))
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame is part of an import, which looks for a module, or runs one for the first time."""
+    while frame is not None and frame.f_globals is not globals():
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def module_of_frame(frame: FrameType) -> str:

@@ -353,7 +353,7 @@ class HeadWatch(CodeListener):
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
         super().begin(frame)
-        plan = None if is_collecting() else _plan_of(frame.f_code, frame)
+        plan = None if self.reason or is_collecting() else _plan_of(frame.f_code, frame)
         return None if plan is None else _Activation(self, plan)
 
     def concerns(self, frame: FrameType) -> bool:

@@ -297,6 +297,18 @@ def held_in(value: Any) -> list[tuple[Any, Any]]:
     return []
 
 
+CACHED = type(functools.lru_cache(abs))
+_LINK = next(x for x in gc.get_referents(functools.lru_cache(abs)) if getattr(x, "__name__", "") == "_lru_list_elem")
+"""The class of functions with a cache; what stands there behind each key and result, if their number is bounded."""
+
+
+def cached_by(function: Any) -> list[tuple[Any, Any]]:
+    """Return the keys and results that a function with a cache, of class ``CACHED``, holds."""
+    held = gc.get_referents(function)[1:]
+    links = next(k for k in range(0, len(held), 3) if held[k + 2] is not _LINK)
+    return list(zip(held[:links:3], held[1:links:3], strict=True)) or list(dict.items(held[links]))
+
+
 def slots_of(kind: type) -> tuple[str, ...]:
     """Return the names of the slots that a class and its bases declare."""
     slots = [frame_events.dictionary_of(x).get("__slots__", ()) for x in bases_of(kind)]

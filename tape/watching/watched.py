@@ -91,6 +91,32 @@ class ClassWatch(Watch):
         )
 
 
+class CacheWatch(Watch):
+    """The results that ``functools.lru_cache`` holds of a function; more may be added."""
+
+    __slots__ = ("_held", "_take", "function")
+
+    def __init__(self, function: Any, take: Callable[[Any, str], Any]) -> None:
+        self.name, self.function, self._take = f"cache of {_name_of(frame_events.wrapped_by(function))}", function, take
+        self.expected: Any = dict, function, []
+        self._held: list[tuple[Any, Any]] = []
+
+    def renew(self) -> None:
+        """Take in which results there are now; what those hold that were there before is compared as it was."""
+        pairs = zip(self._held, self.expected[2], strict=True)
+        before = {(id(key), id(x)): part for (key, x), (_, part) in pairs}
+        self._held = snapshots.cached_by(self.function)
+        self.expected[2][:] = [
+            (key, before[id(key), id(x)] if (id(key), id(x)) in before else self._take(x, self.name))
+            for key, x in self._held
+        ]
+
+    def changed(self) -> bool:
+        """Whether a result is gone, or another one now."""
+        now = {id(key): x for key, x in snapshots.cached_by(self.function)}
+        return not all(id(key) in now and snapshots.unchanged(part, now[id(key)]) for key, part in self.expected[2])
+
+
 class NamesWatch(Watch):
     """Names in a dictionary, of which it is compared what they stand for, or that they stand for nothing."""
 
@@ -160,10 +186,18 @@ class Finder:
         except Exception as error:  # noqa: BLE001 (an object that cannot be looked at; the user's call goes on)
             self.watches[code] = Unseen(f"{error!r} in {code.co_qualname}")
 
+    def renew(self) -> None:
+        """Look at what caches hold behind a call, which may add to them and remove from them."""
+        for watch in [watch for watch in self.watches.values() if type(watch) is CacheWatch]:
+            watch.renew()
+            self._look_at_classes(snapshots.classes_in(watch.expected))
+        self._look_at_met(0)
+
     def look(self, function: Any, receiver: Any = MISSING, depth: int = 0) -> None:
         """Look at a function, at what it wraps, and at those that it calls."""
         for _ in range(_MOST_WRAPPED):
             kind, inner = type(function), frame_events.wrapped_by(function)
+            self._look_at_cache(function)
             if kind is functools.partial:
                 name = f"a partial of {_name_of(function.func)}"
                 self._watch(("partial", id(function)), name, functools.partial(itself, function))
@@ -183,6 +217,10 @@ class Finder:
             if inner is MISSING or inner is function:
                 return
             function = inner
+
+    def _look_at_cache(self, function: Any) -> None:
+        if type(function) is snapshots.CACHED and not is_decided(read(function, "__module__")):
+            self.watches.setdefault(("cache", id(function)), CacheWatch(function, self._snapshots.take))
 
     def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
         self._meet(function)

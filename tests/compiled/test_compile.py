@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import pickle
@@ -317,7 +318,12 @@ def test_only_what_was_recorded_twice_alike_is_replayed() -> None:
         compiled(X)
     draws = np.random.default_rng(0)
     compiled = tape.compile(lambda x: x * draws.random())
-    with pytest.warns(CompileWarning, match="went the same way differed"):
+    with pytest.warns(CompileWarning, match="draws random numbers from draws"):
+        called(compiled, X)
+    assert not compiled.programs
+    draw = ctypes.CDLL(None).rand  # what code of C reads is not seen
+    compiled = tape.compile(lambda x: x * draw())
+    with pytest.warns(CompileWarning, match="went the same way differed: a Python number in an operation"):
         called(compiled, X)
     assert not compiled.programs
 

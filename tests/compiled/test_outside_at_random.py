@@ -78,6 +78,7 @@ READS = (
     "x = x + hasattr(model, 'extra')", "x = x + len(model)", "x = x + bool(model)", "x = x + sum(names.values())",
     "x = x * max(table)", "a, *_ = table\nx = x + a", "x = x + sum(v for v in table if v > 0.6)",
     "while x.sum() > number:\n    x = x * 0.5", "for t in table:\n    x = x * t if x.sum() > 0 else x + t",
+    "x = x * globals()['number']",
 )  # fmt: skip
 HIDDEN = (
     "model.count += 1\nx = x + 0.1 * model.count", "names['n'] = names.get('n', 0.0) + 1.0\nx = x + names['n']",
@@ -99,7 +100,7 @@ CHANGES = (
     "stack.appendleft({v})", "model.step = lambda x: x - {v}", "model.count = {n}", "slotted.value = {v}",
     "pair[1][0] = {v}", "pair = ({v}, [{v}])", "model.weights = dict(b=[{v}, {v}])", "table = [{v}, {v}, {v}]",
     "model.rate = {v}", "def helper(x):\n    return x - {v}", "inner = closed()[0]", "table.sort()",
-    "names.pop('k', None)",
+    "names.pop('k', None)", "Model.__len__ = lambda self: {n}",
 )  # fmt: skip
 
 

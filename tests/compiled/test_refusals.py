@@ -24,6 +24,8 @@ from tape.errors import CompileWarning
 X = np.array([0.5, 1.5, 2.5])
 GENERATOR = tape.Generator()
 GAPS = tape.from_numpy(np.lib.stride_tricks.as_strided(np.ones(100), (4, 4), (160, 16)))[:3, 0]
+TABLE = np.array([(1.0, 2), (3.0, 4), (5.0, 6)], [("a", float), ("b", int)])
+WAVES = np.array([1.0 + 2.0j, 3.0 - 1.0j, 0.5j])
 CALLS = 4
 
 
@@ -180,6 +182,8 @@ DYNAMIC = {
     "memory is written through NumPy": Refusal(written_through_numpy, "memory that NumPy shares since .* was written"),
     "a Jacobian of many rows": Refusal(of_many_rows, "a Jacobian of 900 rows", 2),
     "memory with gaps": Refusal(lambda w, x: (x * GAPS).sum(), "an array with gaps, of memory with gaps"),
+    "a column of a table": Refusal(lambda w, x: (x * TABLE["a"]).sum(), r"gaps, of memory of dtype \[\('a', '<f8'\)"),
+    "a real part": Refusal(lambda w, x: (x * WAVES.real).sum(), "an array with gaps, of memory of dtype complex128"),
     "half precision": Refusal(lambda w, x: x.to(tape.float16).sum(), "programs hold no float16"),
     "numbers of Python's generator": Refusal(
         lambda w, x: (x * random.random()).sum(),  # noqa: S311 (no secret)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import array
 import ctypes
 import enum
+import functools
 import io
 import itertools
 import random
+import re
 import types
+import uuid
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +209,24 @@ def test_a_gradient_that_draws_is_not_replayed() -> None:
         assert [compiled(1.0) for _ in range(4)] == [(1.0, 1.0)] * 4
 
 
+UNSEEDED = {
+    "default_rng": (lambda x: x * (np.random.default_rng().random() < 0.5), "_urandom"),
+    "RandomState": (lambda x: x * (np.random.RandomState().rand() < 0.5), "_urandom"),
+    "Random": (lambda x: x * (random.Random().random() < 0.5), "a generator random.Random that is given no seed"),  # noqa: S311
+    "SystemRandom": (lambda x: x * (random.SystemRandom().random() < 0.5), "_urandom"),
+    "uuid": (lambda x: x * (uuid.uuid4().int % 2), "urandom"),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEDED)
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+def test_a_generator_without_a_seed_is_another_one_at_each_call(name: str) -> None:
+    function, said = UNSEEDED[name]
+    compiled = tape.compile(function, check="never")
+    assert {compiled(1.0) for _ in range(64)} == {0.0, 1.0}
+    assert re.search(f"dynamic: .*{said}", compiled.explain()), compiled.explain()
+
+
 def test_what_is_read_and_not_advanced_is_replayed(tmp_path: Path) -> None:
     log = (tmp_path / "log").open("w")
 
@@ -288,6 +309,32 @@ def test_what_code_of_parts_reads_of_each_is_seen(name: str) -> None:
         changed.rate += 1.0
         changed.table["deep"] += 1.0
     assert compiled.programs
+
+
+def test_a_cache_that_others_add_to_stays_as_it_was() -> None:
+    @functools.lru_cache
+    def table(n: int) -> Any:
+        return np.linspace(0.0, 1.0, n)
+
+    compiled = tape.compile(lambda x: (x * table(3)).sum(), check="never")
+    for n in range(6):
+        assert compiled(2.0) == 3.0
+        table(5 + n)
+    assert compiled.calls["recorded"] == 2
+
+
+def test_a_call_that_changes_what_a_cache_holds_stays_dynamic() -> None:
+    @functools.lru_cache
+    def counts() -> list[float]:
+        return [0.0]
+
+    def counted(x: Any) -> Any:
+        counts()[0] += 1.0
+        return x * counts()[0]
+
+    compiled = tape.compile(counted, check="never")
+    with pytest.warns(CompileWarning, match="the call itself changed cache of .*counts"):
+        assert [compiled(2.0) for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
 
 
 def test_an_array_that_the_call_advances_is_named() -> None:

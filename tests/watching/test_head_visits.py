@@ -18,6 +18,7 @@ import pytest
 import tape
 from kernels.foundation.tables import Lock
 from kernels.language import jit
+from tape.errors import CompileWarning
 from tape.watching.frame_events import REPORTS_INSTRUCTIONS, monitoring
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tests.support.loop_visits import equal_states, is_unwatched, loops, only, visits_of
@@ -309,6 +310,54 @@ def test_a_trace_function_that_is_set_within_spoils_the_watch() -> None:
     assert is_unwatched()
 
 
+RATES = {0: 2.0}
+
+
+class Rates:
+    """Code that is found as it runs."""
+
+    def read(self) -> float:
+        return RATES[0]
+
+
+def rated(x: Any) -> Any:
+    return x * getattr(Rates(), "Read".lower())()
+
+
+@contextlib.contextmanager
+def profiled() -> Iterator[None]:
+    """Profile this thread."""
+    before = sys.getprofile()
+    sys.setprofile(lambda *_: None)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def results_of_rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return what calls give while the rate is 2, and then while it is 3."""
+    compiled, results = tape.compile(rated, check="never"), []
+    for rate in (2.0, 3.0):
+        monkeypatch.setitem(RATES, 0, rate)
+        results += [compiled(1.5) for _ in range(4)]
+    return results
+
+
+def test_what_code_reads_is_seen_beside_another_trace_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    with traced():
+        assert results_of_rates(monkeypatch) == [3.0] * 4 + [4.5] * 4
+        assert sys.getprofile() is None
+    with profiled():
+        assert results_of_rates(monkeypatch) == [3.0] * 4 + [4.5] * 4
+
+
+@pytest.mark.skipif(REPORTS_INSTRUCTIONS, reason="calls are watched without such functions")
+def test_beside_a_trace_and_a_profile_function_calls_stay_dynamic(monkeypatch: pytest.MonkeyPatch) -> None:
+    with traced(), profiled(), pytest.warns(CompileWarning, match="beside other functions that trace and profile"):
+        assert results_of_rates(monkeypatch) == [3.0] * 4 + [4.5] * 4
+
+
 class Cycle:
     """Read a clock when the collector finds it."""
 
@@ -396,7 +445,7 @@ def test_a_collection_whose_end_is_not_told_spoils_the_watch() -> None:
 
 
 @pytest.mark.skipif(monitoring is None, reason="Python 3.11 traces")
-def test_tools_that_take_numbers_of_monitoring_leave_one_or_loops_stay_python() -> None:
+def test_tools_that_take_numbers_of_monitoring_leave_one_or_loops_stay_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def halves(x: Any) -> Any:
         while x > 1:
             x = x * 0.5
@@ -415,6 +464,7 @@ def test_tools_that_take_numbers_of_monitoring_leave_one_or_loops_stay_python() 
         for number in (own, *others):
             monitoring.use_tool_id(number, "another")
         assert "all numbers of sys.monitoring are taken" in explained()
+        assert results_of_rates(monkeypatch) == [3.0] * 4 + [4.5] * 4
         monitoring.free_tool_id(others[-1])
         assert "unrolled" not in explained()
         assert monitoring.get_tool(others[-1]) == "tape"
