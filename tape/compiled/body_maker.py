@@ -60,9 +60,9 @@ class _BodyMaker:
             if at == left_out or at in trace.unused:
                 continue
             self.at = at
-            operands = self._operands(trace.steps[at].operands)
+            operands = self._operands(trace.operands(at))
             self._check_write(at, operands)
-            body.steps.append((trace.kind(at), self.ref(trace.steps[at].result), operands, self.trace.line(at)))
+            body.steps.append((trace.kind(at), self.ref(trace.result(at)), operands, self.trace.line(at)))
             if at in trace.guards:
                 body.guards.append(self.trace.recording.guards[trace.guards[at]])
 
@@ -177,7 +177,7 @@ class _IterationMaker(_BodyMaker):
                 if array is not None and np.may_share_memory(array, recording.taken_over[at]):
                     raise DoesNotFitError("it writes to an argument, or to a constant")
         is_write = isinstance(self.trace.kind(at).op, Write)
-        if is_write and self.ref(recipe.base_of(self.trace.steps[at].result))[0] != self.ref_kind:
+        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.ref_kind:
             raise DoesNotFitError("it writes to memory from before")
 
     def _refused(self, source: ProgramNode) -> str:
@@ -282,7 +282,7 @@ class Rolled(_BodyMaker):
         trace, recording, old = heads.trace, heads.trace.recording, heads.trace.recipe
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
-        starts = [*trace.starts, old.steps.head[StepWords.used]]
+        starts = [*trace.starts, len(trace.words)]
         for span in spans:
             if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
                 raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")

@@ -12,7 +12,7 @@ from typing import Any
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import View, Write
 from kernels.operations.views import CLONE
-from kernels.programs.program import ProgramNode, Recipe, StepKind
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
 from tape.tensors.recorder import same, same_kind
 from tape.watching.loop_states import changed_names, is_number
 from tape.watching.python_loops import HeadVisit, PythonLoop, loops_of, told_of
@@ -300,20 +300,20 @@ class RecordedTrace:
     def __init__(self, recording: Any) -> None:
         recipe: Recipe = recording.recipe
         self.recording, self.recipe = recording, recipe
-        self.steps, self.starts = list(map(recipe.steps.raw, range(len(recipe.steps)))), recipe.steps.starts
+        self.words, self.starts = recipe.steps.words.tolist(), recipe.steps.starts
         self._lines = [] if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
         self.made: dict[int, int] = {}
         self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
-        for step in self.steps:
-            op = self.kind(step.at).op
+        for at, start in enumerate(self.starts):
+            op = self.kind(at).op
             if isinstance(op, Guard):
-                self.guards[step.at] = len(self.guards)
+                self.guards[at] = len(self.guards)
             elif not isinstance(op, Write):
-                self.made.setdefault(step.result, step.at)
+                self.made.setdefault(self.words[start + 1], at)
         self._of_guards = [*self.guards]
         elements = [at for at in recipe.steps.of_kind(View) if getattr(self.kind(at).op, "element", False)]
-        used = {node for step in self.steps for node in step.operands}.union(recipe.outputs) if elements else set()
-        self.unused = {at for at in elements if self.steps[at].result not in used}
+        used = {node for at in range(len(self.starts)) for node in self.operands(at)} if elements else set()
+        self.unused = {at for at in elements if self.result(at) not in used.union(recipe.outputs)}
         """Views of a tensor's elements that iteration gave, and nobody used."""
         self._writes = recipe.steps.of_kind(Write)
 
@@ -325,11 +325,20 @@ class RecordedTrace:
     def written(self, first: int, stop: int) -> set[int]:
         """Return the nodes whose memory some steps write."""
         writes = self._writes[bisect_left(self._writes, first) : bisect_left(self._writes, stop)]
-        return {self.recipe.base_of(self.steps[at].result) for at in writes}
+        return {self.recipe.base_of(self.result(at)) for at in writes}
 
     def kind(self, at: int) -> StepKind:
         """Return the kind of a step."""
-        return self.recipe.steps.kinds[self.steps[at].kind]
+        return self.recipe.steps.kinds[self.words[self.starts[at]]]
+
+    def result(self, at: int) -> int:
+        """Return the node of a step's result."""
+        return self.words[self.starts[at] + 1]
+
+    def operands(self, at: int) -> list[int]:
+        """Return the operands of a step: nodes, or words of numbers."""
+        start = self.starts[at] + HEAD
+        return self.words[start : start + self.kind(at).count]
 
     def line(self, at: int) -> int:
         """Return the number of a step's line; -1 if it is not known."""
@@ -489,11 +498,11 @@ def _counted_by_tensor(trace: RecordedTrace, span: LoopSpan) -> LoopSpan | None:
     """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
     visit, iterations = span.visits[0], len(span.visits) - 1
     before = bisect_left(trace.starts, visit.at) - 1
-    drawn = before in trace.guards and trace.steps[before].operands[0] == visit.count
+    drawn = before in trace.guards and trace.operands(before)[0] == visit.count
     written = trace.written(0, len(trace.starts))
     if visit.number or visit.count is None or not drawn or trace.recipe.base_of(visit.count) in written:
         return None
-    value = trace.recipe.nodes[trace.steps[before].operands[1]].constant
+    value = trace.recipe.nodes[trace.operands(before)[1]].constant
     if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
         return None
     span.count, span.drawn, span.counted = visit.count, before, True
