@@ -81,9 +81,9 @@ class Workspace:
         self.preset_words = memoryview(self.presets).cast("B").cast("q")
         self.words[SweepHeader.presets] = data_of(self.presets)
 
-    def reserve(self, least: int) -> None:
-        """Make room for at least this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
-        self.bucket_room = buckets = 1 << (least - 1).bit_length()
+    def reserve(self, buckets: int) -> None:
+        """Make room for this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
+        self.bucket_room = buckets
         self.buckets = self._zeros("buckets", (buckets, Bucket.SIZE))
         self.order = self._zeros("order", (buckets,))
         self.leaves = self._zeros("leaves", (buckets, FoundLeaf.SIZE))

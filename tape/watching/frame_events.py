@@ -338,21 +338,46 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
             raise
 
 
+class _PassedOver:
+    """Code of whose frames Python does not hear, as native code finds it; with globals of those that have these."""
+
+    def __init__(self) -> None:
+        self._table, self._kept = np.zeros(4 * _MOST_PASSED + 1, np.int64), list[Any]()
+        self._table[0] = 2 * _MOST_PASSED - 1
+
+    def add(self, code: CodeType, variables: dict[str, Any] | None = None) -> None:
+        """Add code, if there is room; what is here stays alive, so that its id stays its own."""
+        if len(self._kept) < _MOST_PASSED:
+            self._kept.append((code, variables))
+            enter = jit.load_module("programs.recorder_native").pass_over.entry_point
+            enter(where(self._table), id(code), 0 if variables is None else id(variables))
+
+    def clear(self) -> None:
+        """Have Python hear of all frames again."""
+        if self._kept:
+            self._table[1:] = 0
+            self._kept.clear()
+
+    def tracer(self, other: _PassedOver, notify: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a trace function that passes over what is here or there in native code."""
+        return jit.bound("programs.recorder_native", "began", (self._table, other._table, notify, None))
+
+
 def _passing_over(listener: CodeListener, notify: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a trace function that passes over frames of code which does not count, in native code."""
+    """Return a trace function that passes over frames of code which does not count, or was heard of before."""
     if not native():
         return notify
-    table, passed = np.zeros(2 * _MOST_PASSED + 1, np.int64), list[CodeType]()
-    table[0] = 2 * _MOST_PASSED - 1
-    enter = jit.load_module("programs.recorder_native").pass_over.entry_point
+    passed = _PassedOver()
 
     def began(frame: FrameType, *event: Any) -> Any:
-        if len(passed) < _MOST_PASSED and not listener.concerns(frame):
-            passed.append(frame.f_code)  # its id stays its own
-            enter(where(table), id(frame.f_code))
-        return notify(frame, *event)
+        is_heard, tracer = not is_collecting(), notify(frame, *event)
+        if not listener.concerns(frame):
+            passed.add(frame.f_code)
+        elif is_heard and tracer is None:
+            listener.heard.add(frame.f_code, frame.f_globals)
+        return tracer
 
-    return jit.bound("programs.recorder_native", "began", (table, began, None))
+    return passed.tracer(listener.heard, began)
 
 
 _MOST_PASSED = 1 << 10
@@ -501,6 +526,7 @@ class CodeListener:
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
         self.passed_over: dict[int, CodeType] = {}  # code of which nothing is asked, where the thread is traced
+        self.heard = _PassedOver()  # code that was heard of, and need not be before a loop is entered
         self.activations: dict[int, Activation] = {}
         """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
 
