@@ -139,10 +139,10 @@ class Steps(Words, Sequence[Step]):
             sizes = [HEAD + kind.count for kind in self.kinds]
             starts = starts[:]  # other threads may be reading those, or do the same
             if used - at > _MANY_WORDS and jit.makes_native_code():
-                found, table = np.empty((used - at) // HEAD, np.int64), np.array(sizes, np.int64)
-                find = jit.load_module("programs.repeats_native").find_starts.entry_point
-                count = find(self.head[StepWords.address], at, used, where(table), where(found))
-                starts.frombytes(found[:count].tobytes())
+                begins, table = np.empty((used - at) // HEAD, np.int64), np.array(sizes, np.int64)
+                note = jit.load_module("native.tape_native").step_begins.entry_point
+                count = note(self.head[StepWords.address], at, used, where(table), where(begins))
+                starts.frombytes(begins[:count].tobytes())
             else:
                 words, first = self._block[at:used].tolist(), at
                 while at < used:

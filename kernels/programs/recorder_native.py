@@ -428,7 +428,7 @@ def is_passed_over(table, frame):
 def began(bound: Word, arguments: Word, count: Word) -> Word:
     """Hear that a frame begins: None, or what Python's function returns; ``bound``: two tables, that function, None."""
     frame, notify = load_i8(arguments), c_api.PyTuple_GetItem(bound, 2)
-    passed, heard = load_i8(c_api.PyTuple_GetItem(bound, 0) + HEADER), load_i8(c_api.PyTuple_GetItem(bound, 1) + HEADER)
-    if count == 3 and (is_passed_over(passed, frame) or is_passed_over(heard, frame)):
+    passed, known = load_i8(c_api.PyTuple_GetItem(bound, 0) + HEADER), load_i8(c_api.PyTuple_GetItem(bound, 1) + HEADER)
+    if count == 3 and (is_passed_over(passed, frame) or is_passed_over(known, frame)):
         return owned(c_api.PyTuple_GetItem(bound, 3))
     return c_api.PyObject_Vectorcall(notify, arguments, count, 0)

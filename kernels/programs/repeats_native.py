@@ -27,16 +27,6 @@ from kernels.programs.program import HEAD
 CONTROL = True
 
 
-def find_starts(words: int, at: int, end: int, sizes: int, starts: int) -> int:
-    """Note where steps begin from a word on, by the sizes of their kinds; return how many there are."""
-    count = 0
-    while at < end:
-        store_i8(starts + 8 * count, at)
-        count += 1
-        at += word(sizes, word(words, at))
-    return count
-
-
 def node_at(tables: RecorderTables, at):
     return NodeObject(c_api.PyList_GetItem(tables.nodes, at))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +32,7 @@ class RepeatedIterations:
         self._plain, self._objects = np.array(plain, bool), np.array([*map(id, self.nodes)])
         self._ones, self._others = np.zeros((2, len(self.nodes)), np.int64)
         self._is_state = np.zeros(len(self.nodes), bool)
-        self._operands = lru_cache(MOST_BODIES)(self._found_operands)
+        self._known: dict[int, tuple[Array, Array, list[Any]]] = {}  # operands of iterations that were looked at last
         self._is_told = [
             not (heads.trace.unused or heads.within(span, k))
             and bisect_left(taken_over, first) == bisect_left(taken_over, last)
@@ -59,8 +58,8 @@ class RepeatedIterations:
         (x, places, numbers), (y, other_places, others) = self._operands(a), self._operands(b)
         if not (np.array_equal(places, other_places) and same_numbers(numbers, others)):
             return False
-        rare = ~(self._plain[x] & self._plain[y])
-        pairs = self._with_bases(zip(x[rare].tolist(), y[rare].tolist(), strict=True))
+        special = ~(self._plain[x] & self._plain[y])
+        pairs = self._with_bases(zip(x[special].tolist(), y[special].tolist(), strict=True))
         if pairs is None:
             return False
         x, y = [np.append(nodes, np.array([pair[k] for pair in pairs], np.int64)) for k, nodes in enumerate((x, y))]
@@ -68,8 +67,11 @@ class RepeatedIterations:
         is_one_to_one = np.array_equal(self._ones[y], x) and np.array_equal(self._others[x], y)
         return is_one_to_one and self._are_made_alike(x, y, a, b)
 
-    def _found_operands(self, number: int) -> tuple[Array, Array, list[Any]]:
+    def _operands(self, number: int) -> tuple[Array, Array, list[Any]]:
         """Return the nodes of an iteration, and of the states around it; and where numbers stand, and these."""
+        if (known := self._known.pop(number, None)) is not None:
+            self._known[number] = known  # as the latest
+            return known
         first, last = self.firsts[number : number + 2]
         starts, recipe = self.trace.start_array[first : last + 1], self.trace.recipe
         words, kinds = self.trace.word_array[starts[0] : starts[-1]].copy(), starts[:-1] - starts[0]
@@ -77,14 +79,17 @@ class RepeatedIterations:
         is_number = words < 0
         numbers = [recipe.steps.numbers[k] for k in (~words[is_number]).tolist()]
         nodes = np.concatenate([words[~is_number], self.states[number], self.states[number + 1]]).astype(np.int64)
-        return nodes, np.flatnonzero(is_number), numbers
+        if len(self._known) > MOST_BODIES:
+            del self._known[next(iter(self._known))]
+        self._known[number] = known = nodes, np.flatnonzero(is_number), numbers
+        return known
 
     def _with_bases(self, pairs: Iterable[tuple[int, int]]) -> Pairs | None:
         """Return pairs of nodes with those of their bases; None if two are not alike."""
-        found, todo = Pairs(), {*pairs}
+        all_pairs, todo = Pairs(), {*pairs}
         while todo:
             pair = todo.pop()
-            found.add(pair)
+            all_pairs.add(pair)
             if not self._is_alike(*pair):
                 return None
             x, y = [self.nodes[node] for node in pair]
@@ -92,9 +97,9 @@ class RepeatedIterations:
                 if one is None or other is None:
                     if one is not other:
                         return None
-                elif (one, other) not in found:
+                elif (one, other) not in all_pairs:
                     todo.add((one, other))
-        return found
+        return all_pairs
 
     def _is_alike(self, a: int, b: int) -> bool:
         """Whether two nodes have the same traits, and as far as they are constants the same content."""

@@ -370,14 +370,14 @@ def _passing_over(listener: CodeListener, notify: Callable[..., Any]) -> Callabl
     passed = _PassedOver()
 
     def began(frame: FrameType, *event: Any) -> Any:
-        is_heard, tracer = not is_collecting(), notify(frame, *event)
+        is_told, tracer = not is_collecting(), notify(frame, *event)
         if not listener.concerns(frame):
             passed.add(frame.f_code)
-        elif is_heard and tracer is None:
-            listener.heard.add(frame.f_code, frame.f_globals)
+        elif is_told and tracer is None:
+            listener.known.add(frame.f_code, frame.f_globals)
         return tracer
 
-    return passed.tracer(listener.heard, began)
+    return passed.tracer(listener.known, began)
 
 
 _MOST_PASSED = 1 << 10
@@ -526,7 +526,7 @@ class CodeListener:
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
         self.passed_over: dict[int, CodeType] = {}  # code of which nothing is asked, where the thread is traced
-        self.heard = _PassedOver()  # code that was heard of, and need not be before a loop is entered
+        self.known = _PassedOver()  # code that was heard of, and need not be before a loop is entered
         self.activations: dict[int, Activation] = {}
         """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
 

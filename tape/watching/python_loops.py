@@ -495,7 +495,7 @@ class _Activation:
             entry.substitute(self.watch, frame)
             entry.stopped = self.watch.visit(_visit_of(entry, frame)) is False
             if entry.number == 0 and (entry.substitutes or not entry.stopped):
-                self.watch.heard.clear()  # what runs from now on runs in the loop
+                self.watch.known.clear()  # what runs from now on runs in the loop
         entry.number += 1
 
 
