@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import inspect
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -113,9 +114,11 @@ FEW_PASSES = (
 class Unit(statements.Source):
     """The functions of one native module, or one of them, compiled together when the first is wanted."""
 
-    def __init__(self, name: str, text: str, names: dict[str, Any], only: str = "", *, mixed: bool = False) -> None:
+    def __init__(
+        self, name: str, text: str, names: dict[str, Any], only: str = "", *, mixed: bool = False, code: bytes = b""
+    ) -> None:
         super().__init__(name, text, names)
-        self.loaded = False
+        self.loaded, self._code = False, code
         functions = [thing for thing in names.values() if self.has(thing) and only in ("", thing.__name__)]
         signatures = [(function, signature_of(function, mixed=mixed)) for function in functions]
         self.entries = [Native(function, self, signature) for function, signature in signatures if signature]
@@ -126,9 +129,8 @@ class Unit(statements.Source):
             return
         with _lock, untraced():
             if not self.loaded:
-                kept = cache_files.read(self.name) or b""
-                code = kept.removeprefix(_MAGIC)
-                if code == kept:  # missing, or written by something else: LLVM does not check what it loads
+                code, self._code = self._code or _cached(self.name), b""
+                if not code:
                     # nothing of what a translation builds is garbage before its end: a tenth of the time
                     with cache_files.announced(self.name.rpartition("_")[0]), uncollected():
                         code = self.compiled()
@@ -156,6 +158,15 @@ class Unit(statements.Source):
         code: bytes = _target().emit_object(parsed)
         self.trees = {}  # those of programs are large, and nobody calls what is in these
         return code
+
+
+def _cached(name: str) -> bytes:
+    """Return the object file of a name; nothing if it is missing, or was written by something else.
+
+    LLVM does not check what it loads.
+    """
+    kept = cache_files.read(name) or b""
+    return kept.removeprefix(_MAGIC) if kept.startswith(_MAGIC) else b""
 
 
 def _optimized(module: Any, *, few: bool) -> Any:
@@ -331,12 +342,17 @@ def _loaded_as(label: str, text: str, module: str, made: Callable[[str], Unit]) 
     return exported
 
 
+_BODY = re.compile(r"^(def .*:)\n(?:(?:[ \t].*)?\n)+", re.MULTILINE)
+
+
 def _executed(name: str, text: str, part: FunctionPart | None = None) -> Unit:
-    names: dict[str, Any] = {"__name__": name}
+    """Return the unit of a text. Where its machine code is in the cache, nobody asks what its functions do."""
+    names, code = dict[str, Any]({"__name__": name}), _cached(name)
     if part is not None:
         names["__builtins__"] = {**vars(builtins), "__import__": part.imported}
-    exec(compile(text, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
-    return Unit(name, text, names, "" if part is None else part.function)
+    shown = _BODY.sub(r"\1 pass\n", text) if code else text
+    exec(compile(shown, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    return Unit(name, text, names, "" if part is None else part.function, code=code)
 
 
 @functools.cache

@@ -41,6 +41,8 @@ class AlignedMemory:
 
     def __init__(self, size: int) -> None:
         self.size, edge = size, ALIGN if DEBUG else 0
+        if size >= LARGE:  # a recording before it may have left as much
+            pool.give_back(size)
         self.memory = np.empty(size + ALIGN + 2 * edge, np.uint8)
         self.start = where(self.memory) + edge
         self.start += -self.start % ALIGN

@@ -642,7 +642,7 @@ def kept() -> int:
     return int(_words(pool)[PoolWords.kept]) if pool else 0
 
 
-def give_back() -> None:
-    """Free what is kept for reuse."""
+def give_back(size: int | None = None) -> None:
+    """Free what is kept for reuse, or so many bytes of it, for what is allocated elsewhere."""
     if pool := linked():
-        called(pool.keep_at_most, 0)
+        called(pool.keep_at_most, 0 if size is None else max(kept() - size, 0))

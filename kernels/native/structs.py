@@ -174,7 +174,7 @@ class SweepHeader(Struct):
     buckets: Bucket  # the gradient table
     mask: int  # of the buckets found by key, a power of two less 1
     order: Array[int]  # where marked instructions end, last first
-    room: int  # of the table and of that order
+    room: int  # for buckets by distance, a power of two; for a sixteenth of that by key
     leaves: FoundLeaf  # the leaves that were found
     top: int  # the slot from which distances count
     presets: SeedRow  # roots and observed slots

@@ -387,6 +387,16 @@ def picture(t: TapeHeader, target: int, room: int) -> int:
     return wanted
 
 
+def step_begins(words: int, at: int, end: int, sizes: int, begins: int) -> int:
+    """Note where the steps of a program begin, from a word on, by the sizes of kinds; return how many there are."""
+    count = 0
+    while at < end:
+        store_i8(begins + 8 * count, at)
+        count += 1
+        at += word(sizes, word(words, at))
+    return count
+
+
 def holders(slot: int) -> int:
     """The reference count of a slot; GONE if its tape or its chunk is gone, -1 if there has never been such a slot."""
     t = tape_of(tape_registry(), slot)

@@ -126,15 +126,21 @@ class Steps(Words, Sequence[Step]):
     @property
     def starts(self) -> array[int]:
         """Where each step begins among the words."""
-        starts, end = self._starts
-        if end != self.head[StepWords.used]:
-            words, sizes = self.words.tolist(), [HEAD + kind.count for kind in self.kinds]
-            starts, end = starts[:], len(words)  # other threads may be reading those, or do the same
-            at = self._starts[1]
-            while at < end:
-                starts.append(at)
-                at += sizes[words[at]]
-            self._starts = starts, end
+        (starts, at), used = self._starts, self.head[StepWords.used]
+        if at != used:
+            sizes = [HEAD + kind.count for kind in self.kinds]
+            starts = starts[:]  # other threads may be reading those, or do the same
+            if used - at > _MANY_WORDS and jit.makes_native_code():
+                begins, table = np.empty((used - at) // HEAD, np.int64), np.array(sizes, np.int64)
+                note = jit.load_module("native.tape_native").step_begins.entry_point
+                count = note(self.head[StepWords.address], at, used, where(table), where(begins))
+                starts.frombytes(begins[:count].tobytes())
+            else:
+                words, first = self._block[at:used].tolist(), at
+                while at < used:
+                    starts.append(at)
+                    at += sizes[words[at - first]]
+            self._starts = starts, used
         return starts
 
     def number(self, value: Any) -> int:
@@ -152,13 +158,16 @@ class Steps(Words, Sequence[Step]):
 
     def each(self, of_kinds: Sequence[Any]) -> list[Any]:
         """Return for each step what its kind has in a table of all kinds."""
-        words = self.words
-        return [of_kinds[words[start]] for start in self.starts]
+        words, starts = np.array(self.words, np.int64), np.array(self.starts, np.int64)
+        return [of_kinds[kind] for kind in words[starts].tolist()]
 
     def of_kind(self, cls: type[Op]) -> list[int]:
         """Return the steps whose operation is one of a class."""
-        chosen = [isinstance(kind.op, cls) for kind in self.kinds]
-        return [at for at, is_one in enumerate(self.each(chosen)) if is_one] if any(chosen) else []
+        chosen = np.array([isinstance(kind.op, cls) for kind in self.kinds], np.bool_)
+        if not chosen.any():
+            return []
+        words, starts = np.array(self.words, np.int64), np.array(self.starts, np.int64)
+        return np.flatnonzero(chosen[words[starts]]).tolist()  # type: ignore[no-any-return]
 
     def loops(self) -> list[RecipeLoop]:
         """Return the loops in the order of their begins."""
@@ -214,6 +223,7 @@ class RecipeLoop(NamedTuple):
         return self.bodies[-1][1] + 1
 
 
+_MANY_WORDS = 1 << 9  # of which native code finds where steps begin
 FIRST = 1 << 10  # words for which there is room at first
 MOST = 32  # words for which there is room when Python has appended a step
 

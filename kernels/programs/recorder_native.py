@@ -401,28 +401,34 @@ def wrote(bound: Word, arguments: Word, count: Word) -> Word:
 
 
 def place_of_code(table, code):
-    """Where code stands in a table of so many words, or is to stand: an odd mask, then that many words and one."""
+    """Where code stands in a table, or is to: an odd mask, that many words and one of code, as many of globals."""
     at = mixed(0, code >> 4) & load_i8(table)
     while word(table, 1 + at) != 0 and word(table, 1 + at) != code:
         at = (at + 1) & load_i8(table)
     return table + 8 * (1 + at)
 
 
-def pass_over(table: int, code: int) -> None:
-    """Enter code of whose frames Python does not hear; there is room."""
-    store_i8(place_of_code(table, code), code)
+def pass_over(table: int, code: int, variables: int) -> None:
+    """Enter code of whose frames Python does not hear if they have these globals, or with 0 any; there is room."""
+    place = place_of_code(table, code)
+    store_i8(place, code)
+    store_i8(place + 8 * (load_i8(table) + 1), variables)
+
+
+def is_passed_over(table, frame):
+    """Whether Python does not hear of a frame."""
+    code, variables = c_api.PyFrame_GetCode(frame), c_api.PyFrame_GetGlobals(frame)
+    dropped(code)
+    dropped(variables)
+    place = place_of_code(table, code)
+    known = load_i8(place + 8 * (load_i8(table) + 1))
+    return (load_i8(place) == code) & ((known == 0) | (known == variables))
 
 
 def began(bound: Word, arguments: Word, count: Word) -> Word:
-    """Hear that a frame begins: None, or what Python's function returns; ``bound``: table, that function, None."""
-    table, notify, nothing = (
-        c_api.PyTuple_GetItem(bound, 0),
-        c_api.PyTuple_GetItem(bound, 1),
-        c_api.PyTuple_GetItem(bound, 2),
-    )
-    code = c_api.PyFrame_GetCode(load_i8(arguments)) if count == 3 else 0
-    dropped(code)
-    words = load_i8(table + HEADER)
-    if code != 0 and load_i8(place_of_code(words, code)) == code:
-        return owned(nothing)
+    """Hear that a frame begins: None, or what Python's function returns; ``bound``: two tables, that function, None."""
+    frame, notify = load_i8(arguments), c_api.PyTuple_GetItem(bound, 2)
+    passed, known = load_i8(c_api.PyTuple_GetItem(bound, 0) + HEADER), load_i8(c_api.PyTuple_GetItem(bound, 1) + HEADER)
+    if count == 3 and (is_passed_over(passed, frame) or is_passed_over(known, frame)):
+        return owned(c_api.PyTuple_GetItem(bound, 3))
     return c_api.PyObject_Vectorcall(notify, arguments, count, 0)

@@ -70,7 +70,7 @@ def begin(h: SweepHeader, root, keys):
     buckets = h.buckets
     h.mask = keys - 1
     h.top = root if root >> structs.TAPE_BITS == h.tape.number else -1
-    h.near = h.room // 2
+    h.near = h.room
     h.stamp += 1
     h.keys = 0
     for i in range(keys):

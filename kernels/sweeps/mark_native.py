@@ -157,8 +157,8 @@ def crowded(h: SweepHeader, reached, walked):
     wanted, room = 0, h.room
     if walked >= h.near and structs.DENSE * reached >= walked:
         span = h.top - h.tape.words[0]
-        wanted = max(2 * room, min(8 * room, 2 * (span + 1)))
-    elif 16 * (h.mask + 1) > room:
+        wanted = max(2 * room, min(8 * room, span + 1))
+    elif 128 * (h.mask + 1) > room:
         wanted = 8 * room
     h.at = wanted
     return structs.GROW
@@ -279,8 +279,8 @@ def mark(h: SweepHeader) -> int:
     root, keys, status = last_root(h), structs.FEW, structs.GROW
     while keys < 2 * h.preset:
         keys *= 2
-    h.at = 4 * keys
-    while status == structs.GROW and 2 * keys <= h.room:
+    h.at = 16 * keys
+    while status == structs.GROW and 16 * keys <= h.room:
         begin(h, root, keys)
         h.leaf = 0
         status = attempt(h, root, preset(h))

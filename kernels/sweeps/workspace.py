@@ -35,7 +35,7 @@ from kernels.sweeps import debug_checks
 _PRESET = SweepHeader.preset
 ROOT = structs.USED | structs.TOUCHED | structs.KEPT
 ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
-_FIRST = 1 << 16
+_FIRST = 1 << 15
 LARGE_BUCKETS = 1 << 18
 
 
@@ -82,14 +82,18 @@ class Workspace:
         self.words[SweepHeader.presets] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
-        """Make room for at least this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
-        self.bucket_room = buckets = 1 << (least - 1).bit_length()
-        self.buckets = self._zeros("buckets", (buckets, Bucket.SIZE))
-        self.order = self._zeros("order", (buckets,))
-        self.leaves = self._zeros("leaves", (buckets, FoundLeaf.SIZE))
+        """Make room for at least this many buckets by distance, and for a sixteenth of that by key.
+
+        Memory that no sweep uses is never touched, so room is cheap.
+        """
+        near = 1 << (least - 1).bit_length()
+        self.bucket_room = near + near // 16
+        self.buckets = self._zeros("buckets", (self.bucket_room, Bucket.SIZE))
+        self.order = self._zeros("order", (self.bucket_room,))
+        self.leaves = self._zeros("leaves", (near // 16, FoundLeaf.SIZE))
         header, at = self.words, SweepHeader
         header[at.buckets], header[at.order] = data_of(self.buckets), data_of(self.order)
-        header[at.leaves], header[at.room] = data_of(self.leaves), buckets
+        header[at.leaves], header[at.room] = data_of(self.leaves), near
         self.flat = memoryview(self.buckets).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.leaf_rows = memoryview(self.leaves).cast("B").cast("q")

@@ -17,6 +17,7 @@ from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps
 from tape.compiled import loop_spans
 from tape.compiled.loop_spans import DoesNotFitError, Heads, IterationBody, LoopSpan, NativeLoop, RecordedTrace, Ref
+from tape.compiled.repeated_iterations import RepeatedIterations
 from tape.tensors.recorder import same_kind
 from tape.tensors.tensor import Tensor, as_array
 
@@ -123,7 +124,7 @@ class _BodyMaker:
 
     def _new(self, node: int) -> Ref:
         entry = self.trace.recipe.nodes[node]
-        if loop_spans.is_within(self.inner, self.trace.made.get(node, -1)):
+        if loop_spans.is_within(self.inner, self.trace.made[node]):
             raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
         self.trace.check_known(node, self.at)
         return self._added(entry, *[None if n is None else self.ref(n) for n in (entry.base, entry.family)])
@@ -214,8 +215,8 @@ class _IterationMaker(_BodyMaker):
             known = self.before(node)
             if known is not None:
                 return known
-        is_view = entry.base is not None and (node not in trace.made or entry.base in self.written)
-        if not (self.first <= trace.made.get(node, -1) < self.last or is_view):
+        is_view = entry.base is not None and (trace.made[node] < 0 or entry.base in self.written)
+        if not (self.first <= trace.made[node] < self.last or is_view):
             raise DoesNotFitError("it uses a tensor of an iteration before, which no variable holds")
         return super()._new(node)
 
@@ -263,8 +264,18 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
 def bodies_of(heads: Heads, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
     """Return the bodies of a loop, one for iterations that did the same."""
     bodies: list[IterationBody] = []
+    latest: list[int] = []  # the last iteration of each
+    repeated = RepeatedIterations(heads, span, phis)
     for number in range(len(span.ends)):
-        bodies = loop_spans.joined(bodies, [_IterationMaker(heads, span, phis, before, number).made()])
+        known = next((k for k, other in enumerate(latest) if repeated.is_same(other, number)), None)
+        if known is not None:
+            bodies[known] = replace(bodies[known], seen=bodies[known].seen + 1)
+        else:
+            before_it = bodies
+            bodies = loop_spans.joined(bodies, [_IterationMaker(heads, span, phis, before, number).made()])
+            known = next((k for k, body in enumerate(before_it) if bodies[k] is not body), len(before_it))
+            latest += [number] * (len(bodies) - len(latest))
+        latest[known] = number
     return bodies
 
 

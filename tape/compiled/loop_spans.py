@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import View, Write
 from kernels.operations.views import CLONE
@@ -300,17 +302,21 @@ class RecordedTrace:
     def __init__(self, recording: Any) -> None:
         recipe: Recipe = recording.recipe
         self.recording, self.recipe = recording, recipe
-        self.words, self.starts = recipe.steps.words.tolist(), recipe.steps.starts
-        self._lines = [] if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
-        self.made: dict[int, int] = {}
-        self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
-        for at, start in enumerate(self.starts):
-            op = self.kind(at).op
-            if isinstance(op, Guard):
-                self.guards[at] = len(self.guards)
-            elif not isinstance(op, Write):
-                self.made.setdefault(self.words[start + 1], at)
-        self._of_guards = [*self.guards]
+        words, starts = np.array(recipe.steps.words, np.int64), np.array(recipe.steps.starts, np.int64)
+        self.word_array, self.start_array = words, np.append(starts, len(words))
+        self.words: list[int] = words.tolist()
+        self.starts = recipe.steps.starts
+        self.line_array = np.full(len(starts), -1) if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+        self._lines: list[int] = self.line_array.tolist()
+        self._of_guards = recipe.steps.of_kind(Guard)
+        self.guards = {at: number for number, at in enumerate(self._of_guards)}
+        """The steps that are guards, with their numbers."""
+        self.made_array = np.full(len(recipe.nodes), -1)
+        makes = np.array([not isinstance(kind.op, (Guard, Write)) for kind in recipe.steps.kinds], bool)
+        makers = np.flatnonzero(makes[words[starts]])[::-1]  # of several the first one remains
+        self.made_array[words[starts[makers] + 1]] = makers
+        self.made: list[int] = self.made_array.tolist()
+        """The step that made each node, -1 if none did."""
         elements = [at for at in recipe.steps.of_kind(View) if getattr(self.kind(at).op, "element", False)]
         used = {node for at in range(len(self.starts)) for node in self.operands(at)} if elements else set()
         self.unused = {at for at in elements if self.result(at) not in used.union(recipe.outputs)}
@@ -351,14 +357,13 @@ class RecordedTrace:
         """
         entry = self.recipe.nodes[node]
         apart = entry.base is not None and entry.family is None and entry.differentiable
-        if apart and self.made.get(node, at) != at:
+        if apart and self.made[node] not in (-1, at):
             raise DoesNotFitError("it writes to memory that tensors share which were detached before, and require grad")
 
     def origin(self, node: int) -> int:
         """Return the step that made a node, or what it is a view of; -1 if none did."""
-        at = self.made.get(node)
-        base = self.recipe.nodes[node].base
-        return at if at is not None else (-1 if base is None else self.origin(base))
+        at, base = self.made[node], self.recipe.nodes[node].base
+        return at if at >= 0 or base is None else self.origin(base)
 
 
 class Heads:
@@ -514,9 +519,11 @@ def _alike(trace: RecordedTrace, a: Visit, b: Visit, *, apart: bool) -> bool:
     if a.reason or is_other or len(a.nodes) != len(b.nodes):
         return False
     recipe, nodes = trace.recipe, trace.recipe.nodes
+    pairs = [(x, y) for x, y in zip(a.nodes, b.nodes, strict=True) if x != y]
     return all(
-        x == y or (nodes[x].spec is nodes[y].spec and recipe.wants(x) == recipe.wants(y) and nodes[x].base is None)
-        for x, y in zip(a.nodes, b.nodes, strict=True)
+        nodes[x].base is None
+        and (nodes[x] is nodes[y] or (nodes[x].spec is nodes[y].spec and recipe.wants(x) == recipe.wants(y)))
+        for x, y in pairs
     )
 
 

@@ -325,7 +325,7 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return _call_profiled(listener, function, *args)
-    tracer = _passing_over(listener)
+    tracer = _passing_over(listener, _Traced(listener).began)
     try:
         sys.settrace(tracer)
         return function(*args)
@@ -338,6 +338,31 @@ def _call_traced(listener: CodeListener, function: Callable[..., Result], *args:
         except BaseException:  # an interrupt
             sys.settrace(None)
             raise
+
+
+class _PassedOver:
+    """Code of whose frames Python does not hear, as native code finds it; with globals of those that have these."""
+
+    def __init__(self) -> None:
+        self._table, self._kept = np.zeros(4 * _MOST_PASSED + 1, np.int64), list[Any]()
+        self._table[0] = 2 * _MOST_PASSED - 1
+
+    def add(self, code: CodeType, variables: dict[str, Any] | None = None) -> None:
+        """Add code, if there is room; what is here stays alive, so that its id stays its own."""
+        if len(self._kept) < _MOST_PASSED:
+            self._kept.append((code, variables))
+            enter = jit.load_module("programs.recorder_native").pass_over.entry_point
+            enter(where(self._table), id(code), 0 if variables is None else id(variables))
+
+    def clear(self) -> None:
+        """Have Python hear of all frames again."""
+        if self._kept:
+            self._table[1:] = 0
+            self._kept.clear()
+
+    def tracer(self, other: _PassedOver, notify: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a trace function that passes over what is here or there in native code."""
+        return jit.bound("programs.recorder_native", "began", (self._table, other._table, notify, None))
 
 
 _BESIDE = "what its code reads cannot be watched beside other functions that trace and profile"
@@ -365,14 +390,23 @@ def _call_profiled(listener: CodeListener, function: Callable[..., Result], *arg
             raise
 
 
-def _passing_over(listener: CodeListener) -> Callable[..., Any]:
-    """Return a trace function that passes over frames of code which does not count, in native code."""
-    began = _Traced(listener).began
+def _passing_over(listener: CodeListener, notify: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a trace function that passes over frames of code which does not count, or was heard of before."""
     if not native():
-        return began
-    table = listener.passed_natively = np.zeros(2 * _MOST_PASSED + 1, np.int64)
-    table[0] = 2 * _MOST_PASSED - 1
-    return jit.bound("programs.recorder_native", "began", (table, began, None))
+        return notify
+    passed = _PassedOver()
+
+    def began(frame: FrameType, *event: Any) -> Any:
+        is_told, tracer = not is_collecting(), notify(frame, *event)
+        code, variables = frame.f_code, frame.f_globals
+        is_known = is_told and (id(code), id(variables)) in listener.executed and code is not _SEEDS
+        if not listener.concerns(frame):
+            passed.add(code)
+        elif tracer is None and is_known:
+            listener.known.add(code, variables)
+        return tracer
+
+    return passed.tracer(listener.known, began)
 
 
 _MOST_PASSED = 1 << 10
@@ -394,9 +428,6 @@ class _Traced:
             return _Traced(self.listener, activation).goes_on
         if not self.listener.concerns(frame):
             passed_over[id(code)] = code
-            if self.listener.passed_natively is not None and len(passed_over) <= _MOST_PASSED:
-                enter = jit.load_module("programs.recorder_native").pass_over.entry_point
-                enter(where(self.listener.passed_natively), id(code))
         return None
 
     def goes_on(self, frame: FrameType, event: str, _: Any) -> _Tracer | None:
@@ -525,7 +556,7 @@ class CodeListener:
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
         self.passed_over: dict[int, CodeType] = {}  # code of which nothing is asked, where the thread is traced
-        self.passed_natively: np.ndarray[Any, Any] | None = None  # the same, of which native code does not tell
+        self.known = _PassedOver()  # code that was heard of, and need not be before a loop is entered
         self.activations: dict[int, Activation] = {}
         """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
 

@@ -472,6 +472,8 @@ class _Activation:
                     entry.scope.add(*called)
             entry.substitute(self.watch, frame)
             entry.stopped = self.watch.visit(_visit_of(entry, frame)) is False
+            if entry.number == 0 and (entry.substitutes or not entry.stopped):
+                self.watch.known.clear()  # what runs from now on runs in the loop
         entry.number += 1
 
 
@@ -494,7 +496,7 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
         live["the number of the iteration"] = entry.index
     state = state_of(live, bases, loop.location, entry.scope)
     if state.template == entry.template:
-        state.template = entry.template
+        state.template, state.apart = entry.template, entry.template[0]
     entry.template = state.template
     return HeadVisit(entry, state, min([bound for bound in bounds if bound is not None], default=None))
 

@@ -147,7 +147,10 @@ del results
 assert 0 < pool.kept() <= 2_000_000
 y = tape.tensor(np.ones(1_000_000)) * 2.0
 del y
-assert 0 < pool.kept() <= 2_000_000
+before = pool.kept()
+assert 0 < before <= 2_000_000
+pool.give_back(500_000)
+assert 0 < pool.kept() <= before - 500_000
 pool.give_back()
 assert pool.kept() == 0
 """
