@@ -347,12 +347,15 @@ def root_of(array: Array) -> Array:
     return array
 
 
-def expose(array: Array, holder: Any = None) -> None:
-    """Mark the memory of an array as exposed while ``holder`` lives, by default the array that owns the memory."""
+def expose(array: Array, holder: Any = None) -> bool:
+    """Mark the memory of an array as exposed while ``holder`` lives, by default the array that owns the memory.
+
+    Return whether it was not already by this holder; of exposed memory the tape keeps copies.
+    """
     root = root_of(array)
     key, holder = id(root), root if holder is None else holder
     if type(root.base) is bytes or id(holder) in HOLDERS.get(key, ()):
-        return
+        return False
     place = _place(key)
     _only[place] = key if _counts[place] == 0 or _only[place] == key else _SEVERAL
     _counts[place] += 1
@@ -360,6 +363,7 @@ def expose(array: Array, holder: Any = None) -> None:
     holders = HOLDERS.setdefault(key, {})
     _roots[key] = ref(root, partial(_died, key))
     holders[id(holder)] = ref(holder, partial(_end, key, id(holder)))
+    return True
 
 
 def _place(key: int) -> int:

@@ -257,6 +257,31 @@ def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[
     return out[: differing(id(ones), id(others), id(None), where(out))].tolist()  # type: ignore[no-any-return]
 
 
+def same_but_views(ones: Steps, others: Steps) -> bool:
+    """Whether steps do the same to the same nodes, where parameters of views by ints may be left out in some."""
+    known = dict[Any, int]()
+    try:
+        return len(ones.words) == len(others.words) and _known_by(known, ones) == _known_by(known, others)
+    except TypeError:  # index arrays have no hash
+        return False
+
+
+def _known_by(known: dict[Any, int], steps: Steps) -> bytes:
+    """Return the words of steps, with kinds that do the same by one number."""
+    words, starts, traits = np.array(steps.words), np.array(steps.starts, np.int64), []
+    for op, form, params, count in steps.kinds:
+        static = () if isinstance(op, View) and by_ints(op, params) else params
+        traits.append((op, form and (form.specs, form.spec, form.wanted), exact(static), count))
+    words[starts] = np.array([known.setdefault(each, len(known)) for each in traits], np.int64)[words[starts]]
+    return words.tobytes()
+
+
+def by_ints(op: Any, params: tuple[Any, ...]) -> bool:
+    """Whether parameters are those of a view by ints, which where it begins tells as well."""
+    index = params[0] if op.indexes and params and type(params[0]) is tuple else (None,)
+    return all(type(item) in (int, type(...)) for item in index)
+
+
 @functools.cache
 def has_node_layout() -> bool:
     """Whether nodes are laid out as native code reads them."""

@@ -219,20 +219,24 @@ def input_of(x: Any) -> Tensor:
 
 
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
-PLAIN_ARGUMENTS = (bool, int, str, type(None))
+_PLAIN_ARGUMENTS = (bool, int, str, type(None))
 
 
-def simple_inputs(args: Sequence[Any]) -> tuple[list[Any], list[Tensor]] | None:
-    """Return arguments as the function gets them, and its values; None where one has parts, or comes twice."""
-    inputs, values = list[Any](), list[Tensor]()
+def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[list[Any], list[Tensor]] | None:
+    """Return arguments as the function gets them, and its values; None where one has parts, or comes twice.
+
+    ``others`` are the positions of arguments that are as they are.
+    """
+    inputs, values, seen = list(args), list[Tensor](), set[int]()
     for i, x in enumerate(args):
-        if type(x) in PLAIN_ARGUMENTS:
-            inputs.append(x)
-        elif _kind(x) is None or (not isinstance(x, float) and any(x is y for y in args[:i])):
+        if i in others or type(x) in _PLAIN_ARGUMENTS:
+            continue
+        if _kind(x) is None or id(x) in seen:
             return None
-        else:
-            inputs.append(shared_input(x))
-            values.append(inputs[-1])
+        if not isinstance(x, float):
+            seen.add(id(x))
+        inputs[i] = shared_input(x)
+        values.append(inputs[i])
     return inputs, values
 
 
@@ -429,43 +433,50 @@ def _same(x: Any, y: Any, apart: float) -> bool:
 
 SHARE, SHARE_OF_MISSES = 0.2, 0.1
 """Of the time that calls take in dynamic mode, what compiling and what replays in vain may take, to begin one more."""
-_FIRST, _FIRST_ALIKE = 2, 4  # recordings that wait for nothing: of these the first program is made, if they are alike
-_MOST_AT_ONCE = 256  # dynamic calls of which nothing is looked at
+_FIRST, _FIRST_ALIKE = 2, 4  # recordings that wait for nothing, where the next call is sure to go the same way
+_MOST_ALIKE = 7  # calls that are taken to be as long as one
 
 
 class Overhead:
     """What compiling has cost a function: ``spent`` on recordings, plans and checks, ``missed`` by replays in vain.
 
     ``calls`` is what all calls so far take in dynamic mode: as others like them that were measured;
-    ``latest`` is the last one that was.
+    ``latest`` is the last one that was. Calls are not looked at before they have taken ``until``, and not measured
+    while some are ``passing``.
     """
 
-    __slots__ = ("calls", "first", "latest", "missed", "recordings", "spent")
+    __slots__ = ("_recording", "calls", "first", "latest", "missed", "passing", "recordings", "spent", "until")
     clock = staticmethod(time.thread_time)
 
     def __init__(self) -> None:
-        self.calls = self.missed = self.spent = self.latest = 0.0
-        self.recordings, self.first = 0, _FIRST
+        self.calls = self.missed = self.spent = self.latest = self.until = self._recording = 0.0
+        self.recordings, self.first, self.passing = 0, 1, 0
 
     def allows_replays(self) -> bool:
         """Whether replays may be tried, of which the last ones may have ended at guards."""
         return self.missed <= SHARE_OF_MISSES * self.calls
 
     def allows_recordings(self) -> bool:
-        """Whether a call may be recorded."""
-        return self.recordings < self.first or self.spent <= SHARE * self.calls
+        """Whether a call may be recorded, which is to take as long as the recording before."""
+        return self.recordings < self.first or self.spent + self._recording <= SHARE * self.calls
 
-    def recorded(self, seconds: float, *, alike: bool) -> None:
-        """Count a recording, with what was made of it; whether it went the way of the one before, or has loops."""
-        self.recordings, self.first = self.recordings + 1, _FIRST_ALIKE if alike else _FIRST
-        self.spent += seconds
+    def recorded(self, seconds: float, *, sure: bool, alike: bool) -> None:
+        """Count a recording, with what was made of it.
 
-    def calls_until_allowed(self, seconds: float, *, programs: bool) -> int:
-        """Return how many calls of so many seconds there are, at most, until there may be a recording, or a replay."""
-        at = self.spent / SHARE
-        left = (min(at, self.missed / SHARE_OF_MISSES) if programs else at) - self.calls
-        waits = seconds > 0 and left > 0 and self.recordings >= self.first
-        return min(int(left / seconds), _MOST_AT_ONCE) if waits else 0
+        Whether the next call is ``sure`` to go the same way; whether it went that of the one before, or has loops.
+        """
+        self.recordings, self.first = self.recordings + 1, (_FIRST_ALIKE if alike else _FIRST) if sure else 1
+        self.spent, self._recording = self.spent + seconds, seconds
+
+    def wait(self, *, programs: bool) -> None:
+        """Have no calls looked at until there may be a recording, or a replay of ``programs``."""
+        if not self.allows_recordings():
+            at = (self.spent + self._recording) / SHARE
+            self.until = min(at, self.missed / SHARE_OF_MISSES) if programs else at
+
+    def calls_like_it(self, seconds: float) -> int:
+        """Return how many calls that nobody looks at are taken to be as long as one of so many seconds."""
+        return min(int((self.until - self.calls) / seconds), _MOST_ALIKE) if seconds else 0
 
     def __str__(self) -> str:
         of_calls = f"of the {self.calls:.3g} s that calls take without it"

@@ -15,7 +15,7 @@ from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.tables import Lock
 from kernels.machine_code.call_structs import FLAT, SINGLE
 from kernels.machine_code.compiled_machine import MemoryUse, ReturnForm
-from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once
+from kernels.machine_code.tiers import MODES, DirectlyCalled, begin, called_at_once
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import (
@@ -105,8 +105,6 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._overhead = Overhead()
         self._others = DynamicTime(self._overhead)  # of calls without a specialization
         self._way: Any = None  # the key and the way of the latest recording
-        self._passing = 0  # how many calls are made in dynamic mode without a look at them
-        self._passed = self._others, 0  # which these are like, and how many there were
         self._states = 0
         self._warned = False
         self._methods: dict[int, CompiledFunction] = {}  # those of objects without a dictionary, by number
@@ -135,10 +133,18 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         return self._called(args, kwargs, missed=bool(missed))
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
-        if self._dynamic or self._passing > 0:
-            self._passing -= 1
-            return self._passed_on(args, kwargs) if self._passing else self._last_passed_on(args, kwargs)
-        begin, call, mode = self._overhead.clock(), self._taken(args, kwargs), modes.current()
+        overhead, others = self._overhead, self._others
+        if self._dynamic or overhead.passing > 0:
+            overhead.passing -= 1
+            return self._passed_on(args, kwargs)
+        begin = overhead.clock()
+        if overhead.calls < overhead.until:
+            result = self._passed_on(args, kwargs)
+            others.measured(overhead.clock() - begin)
+            overhead.passing = overhead.calls_like_it(others.seconds)
+            others.count(1 + overhead.passing)
+            return result
+        call, mode = self._taken(args, kwargs), modes.current()
         if call is None:
             return self._otherwise(args, kwargs)
         observed = mode.recorder is not None or mode.inference or mode.pack is not None or mode.anomaly is not None
@@ -162,19 +168,14 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         result, time = self._run(call, inputs), self._others if current is None else current.time
         time.measured(self._overhead.latest)
         time.count()
-        programs = any(s.programs for known in [*self._keys.values()] for s in known)
-        if not (programs and self._overhead.allows_replays()):
-            self._passing = self._overhead.calls_until_allowed(time.seconds, programs=programs)
-            self._passed = time, self._passing
+        self._wait()
         return result
 
-    def _last_passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a dynamic call, and account for those before it, too, at which nobody looked."""
-        begin, (time, count) = self._overhead.clock(), self._passed
-        result = self._passed_on(args, kwargs)
-        time.measured(self._overhead.clock() - begin)
-        time.count(count)
-        return result
+    def _wait(self) -> None:
+        """Look at no calls before these have paid for a recording, or for replays, if none of them may be made."""
+        programs = any(s.programs for known in [*self._keys.values()] for s in known)
+        if not (programs and self._overhead.allows_replays()):
+            self._overhead.wait(programs=programs)
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a dynamic call of which nothing else is wanted."""
@@ -203,6 +204,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     def _started(self, call: CallArguments) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many, or it has to wait."""
         with self._lock:
+            if self._keys and call.key not in self._keys and self.mode != MODES[-1]:
+                self._overhead.first = 1  # the next call may be another one again
             waits = not self._overhead.allows_recordings()
             (self._waiting.add if waits else self._waiting.discard)(hash(call.key))
             if self._states + len(self._waiting) >= MOST_KEYS + waits:
@@ -381,7 +384,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._overhead.calls += min(current.time.seconds, seconds)
         way, self._way = self._way, (call.key, recording.path)
         alike = self._way == way or recording.rolled is not None or recording.is_trial
-        self._overhead.recorded(seconds - min(current.time.seconds, seconds), alike=alike)
+        sure = self.mode == MODES[-1] or not recording.path
+        self._overhead.recorded(seconds - min(current.time.seconds, seconds), sure=sure, alike=alike)
+        self._wait()
         return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:

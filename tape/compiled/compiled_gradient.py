@@ -13,8 +13,15 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled import call_key
-from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input, values_of
+from tape.compiled.call_key import (
+    CallArguments,
+    call_of,
+    input_of,
+    is_separated,
+    shared_input,
+    simple_inputs,
+    values_of,
+)
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_calls import StructureSteps, Unknown
@@ -89,12 +96,15 @@ class CompiledGradient(CompiledFunction):
         differentiated = made_of(function)
         assert differentiated is not None
         self._by: Differentiated = differentiated
+        self._numbers = (
+            differentiated.argnums if isinstance(differentiated.argnums, tuple) else (differentiated.argnums,)
+        )
         self._reaches_out = False
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
         """Take a call apart; None for one that is refused, or whose results can be differentiated further."""
-        numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
+        numbers = self._numbers
         if len(set(numbers)) != len(numbers) or not all(type(i) is int and 0 <= i < len(args) for i in numbers):
             return None
         leaves, structure = flattened(
@@ -141,18 +151,17 @@ class CompiledGradient(CompiledFunction):
         return self._called_as(call, call.chosen[0])
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
-        by = {i + len(args) if i < 0 else i for i in numbers if type(i) is int and -len(args) <= i < len(args)}
+        by = {i + len(args) if i < 0 else i for i in self._numbers if type(i) is int and -len(args) <= i < len(args)}
         leaves, _ = flattened([args[i] for i in by])
         call = call_of(args, kwargs, self._fixed, self._values, leaves)
         return self._called_as(call, _values_of(call, by))
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
-        if kwargs or not all(i in numbers or type(x) in call_key.PLAIN_ARGUMENTS for i, x in enumerate(args)):
+        simple = None if kwargs or self._fixed or self._values else simple_inputs(args, self._numbers)
+        if simple is None:
             return self._untried(args, kwargs)
         self.calls["dynamic"] += 1
-        return self.__wrapped__(*args)
+        return self.__wrapped__(*simple[0])
 
     def _called_as(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
@@ -310,7 +319,8 @@ def compile(  # noqa: A001 (PyTorch's name)
 
     A program is run by an interpreter of native kernels until compiling it to machine code of its own has paid; results
     may then differ from dynamic mode by rounding. ``mode="max"`` compiles it before its first replay, ``mode="eager"``
-    never. The decision counts calls and elements, not time, so that it is the same in each run.
+    never. The decision counts calls and elements, not time, so that it is the same in each run. Where values leave for
+    Python in the first call, others are dynamic until they pay for a recording, by time; in ``mode="max"`` none waits.
 
     ``memory`` is a limit for the workspace of a program, in bytes or as text, ``"500 MB"`` or ``"2GB"`` (of 1000 MB):
     long loops then keep what they carry at the begin of blocks of steps, and run a block forward again before its

@@ -23,7 +23,7 @@ from kernels.language import jit
 from kernels.native.memory import where
 from kernels.operations import OPS
 from kernels.programs.program import Lines, ProgramError, ProgramNode, Recipe, StepKind
-from kernels.programs.recording import Tables
+from kernels.programs.recording import Tables, by_ints
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
 from tape.tensors.bytecode import LineMarks
@@ -231,9 +231,7 @@ class ProgramRecorder(Recorder):
         if not isinstance(op, View) or not is_view(result):
             return params
         params = result._form.params  # type: ignore[union-attr]
-        index = params[0] if op.indexes and params and type(params[0]) is tuple else (None,)
-        by_ints = all(type(item) in (int, type(...)) for item in index)
-        return () if by_ints and self.tables.finds_repeats else params
+        return () if self.tables.finds_repeats and by_ints(op, params) else params
 
     def _wants_of(self, x: Any) -> bool:
         node = self.node_of(x) if isinstance(x, Tensor) else None

@@ -222,8 +222,8 @@ def mark_exported_to_numpy(x: Tensor, holder: Any = None) -> Tensor:
     What pullbacks need of that memory is copied, now and when they are recorded.
     """
     array = as_array(x)
-    protect(array)
-    expose(array, holder)
+    if expose(array, holder):
+        protect(array)
     x._shared = True
     return x
 

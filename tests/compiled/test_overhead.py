@@ -91,8 +91,8 @@ def test_no_sequence_of_calls_takes_much_longer_than_without(name: str, clock: C
         result = compiled(*given)
         expected = function(*[tape.tensor(x) if isinstance(x, np.ndarray) else x for x in given])
         np.testing.assert_array_equal(result, np.asarray(expected.detach()))
-        assert clock.recorded + clock.missed <= BOTH * (k + 1) + 3 * RECORDING, (k, compiled.explain())
-    assert clock.recorded >= 3 * (RECORDING - 1) or "signatures" in compiled.explain()
+        assert clock.recorded + clock.missed <= BOTH * (k + 1) + RECORDING, (k, compiled.explain())
+    assert clock.recorded >= 2 * (RECORDING - 1) or "signatures" in compiled.explain()
 
 
 def test_what_comes_again_is_replayed_in_the_end(clock: Clock) -> None:
@@ -101,7 +101,7 @@ def test_what_comes_again_is_replayed_in_the_end(clock: Clock) -> None:
     for k in range(600):
         x = DRAWS[k % 400][: 2 + k % 3]
         np.testing.assert_array_equal(compiled(x), x * 2.0 if x.sum() > 0 else x - 1.0)
-        assert clock.recorded + clock.missed <= BOTH * (k + 1) + 3 * RECORDING
+        assert clock.recorded + clock.missed <= BOTH * (k + 1) + RECORDING
     before, waiting = clock.dynamic, "what is new waits" in compiled.explain()
     for k in range(4000):
         x = DRAWS[k % 400][: 2 + k % 3]
@@ -115,8 +115,9 @@ def test_what_comes_again_is_replayed_in_the_end(clock: Clock) -> None:
     assert clock.dynamic == before
 
 
-@pytest.mark.parametrize("way", ["plain", "with a loop", "with an array that NumPy changes"])
+@pytest.mark.parametrize("way", ["plain", "with branches", "with a loop", "with an array that NumPy changes"])
 def test_steady_functions_wait_for_nothing(way: str) -> None:
+    """Where no value leaves for Python; where one does, in the mode that asks for it."""
     work = np.ones(6)
 
     def halved(x: Any) -> Any:
@@ -124,8 +125,9 @@ def test_steady_functions_wait_for_nothing(way: str) -> None:
             x = x * 0.5
         return x
 
-    function = {"plain": ways, "with a loop": halved}.get(way, lambda x: x * work)
-    compiled = tape.compile(function, check="never")
+    functions: dict[str, Any] = {"with branches": ways, "with a loop": halved, "plain": lambda x: (x * x).sum()}
+    mode = "max" if way in ("with branches", "with a loop") else "default"
+    compiled = tape.compile(functions.get(way, lambda x: x * work), check="never", mode=mode)
     for k in range(6):
         work += k
         compiled(abs(DRAWS[k]) + 1.0)
@@ -133,14 +135,34 @@ def test_steady_functions_wait_for_nothing(way: str) -> None:
     assert compiled.calls["recorded"] <= 4
 
 
+def test_branches_on_elements_need_two_recordings() -> None:
+    """The first one leaves out which elements are picked, as it may repeat; the nodes tell."""
+    compiled = tape.compile(lambda x: x * x[1] if x[0] > x[2] else x, check="never", mode="max")
+    swapped = tape.compile(lambda x, first: x * (x[0] if first else x[1]) if x[0] > x[2] else x, static=["first"])
+    for x in abs(DRAWS[:6]):
+        x[2] = 0.0
+        np.testing.assert_array_equal(compiled(x), x * x[1])
+        np.testing.assert_array_equal(swapped(x, True), x * x[0])
+        np.testing.assert_array_equal(swapped(x, False), x * x[1])
+    assert compiled.calls == {"recorded": 2, "dynamic": 0, "checked": 0}
+
+
+def test_what_is_outside_picks_another_element() -> None:
+    at = [1]
+    compiled = tape.compile(lambda x: x * x[at[0]] if x[0] > 0 else x, check="never", mode="max")
+    x = abs(DRAWS[0]) + 1.0
+    for at[0] in (1, 2, 2, 1, 1, 3, 3):
+        np.testing.assert_array_equal(compiled(x), x * x[at[0]])
+
+
 def test_replays_that_always_miss_are_tried_more_rarely(clock: Clock) -> None:
     compiled = tape.compile(lambda x: x + float(x.sum()), check="never")
-    for k in (0, 0, 0, *range(1, 200)):
+    for k in (*[0] * 250, *range(1, 200)):  # the way is recorded again when the calls have paid for that
         np.testing.assert_array_equal(compiled(DRAWS[k]), DRAWS[k] + float(DRAWS[k].sum()))
     assert len(compiled.programs) == 1
-    assert 0 < clock.missed <= SHARE_OF_MISSES * 200 + 2 * MISS
+    assert 0 < clock.missed <= SHARE_OF_MISSES * 450 + 2 * MISS
     compiled = tape.compile(lambda x: x + float(x[0] > 0), check="never")
-    for k in (0, 0, 0, *[0 if j % 10 else 1 for j in range(1, 200)]):
+    for k in (*[0] * 250, *[0 if j % 10 else 1 for j in range(1, 200)]):
         compiled(DRAWS[k] * DRAWS[0, 0])
     assert compiled.programs[0].hits > 150, compiled.explain()
 
@@ -156,7 +178,7 @@ def test_methods_of_several_objects_have_one_account(clock: Clock) -> None:
 
     for k in range(100):
         np.testing.assert_array_equal(Model.__call__.__get__(Model(float(k)))(DRAWS[0]), DRAWS[0] * k)
-    assert clock.recorded <= SHARE * 100 + 3 * RECORDING
+    assert clock.recorded <= SHARE * 100 + RECORDING
 
 
 def test_the_ways_taken_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
