@@ -90,6 +90,7 @@ class Machine:
 
     def __init__(self, plan: ProgramPlan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
+        self.may_fail = any(isinstance(kind.op, routine.Custom) for kind in plan.recipe.steps.kinds)
         self.native = jit.load_module("programs.replay_native").run.entry_point
         placing = ProgramMemory(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
@@ -127,7 +128,7 @@ class Machine:
     def _open(self) -> None:
         """Set up the exchange of arguments and results; where there is little work, all rows run in one native call."""
         rows, releases = self.rows, self.rows.work >= _LONG
-        simple = len(rows.stretches) <= _MOST_STRETCHES and not routine.RUNNING
+        simple = len(rows.stretches) <= _MOST_STRETCHES and not self.may_fail
         whole = (rows.start, len(rows.words), releases) if simple else None
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)

@@ -34,9 +34,7 @@ def with_memory(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("function", "most"), [(damped, 3), (in_two_ways, 6), (with_memory, 4)])
-def test_iterations_are_made_once(
-    function: Callable[[Any], Any], most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_iterations_are_made_once(function: Callable[[Any], Any], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made, make = list[int](), body_maker._IterationMaker.made
     monkeypatch.setattr(body_maker._IterationMaker, "made", lambda self: made.append(self.first) or make(self))
     compiled = tape.compile(tape.value_and_grad(function), check="never", mode="eager")
