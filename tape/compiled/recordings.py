@@ -46,7 +46,6 @@ from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms import value_and_grad
 from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
-from tape.watching.frame_events import CodeListener
 from tape.watching.loop_numbers import LoopNumber
 from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
@@ -544,10 +543,9 @@ def record_call(
     """
     guarded = any(recording.guards for recording in earlier)
     before, recorder = modes.current(), CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all))
-    mode, watch = before._replace(recorder=recorder, grad=graded or before.grad), None
+    mode, hears = before._replace(recorder=recorder, grad=graded or before.grad), frame_events.CodeListener
     recorder.begun = [ArrayContent(content.array) for content in contents]
-    if earlier:
-        watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else CodeListener(finder.note)
+    watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else hears(finder.note) if earlier else None
     under = mode, _called, recorder, function, inputs, watch
     with recorder.tables.counting():
         leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
@@ -556,7 +554,7 @@ def record_call(
     recording.template, recording.recipe.outputs = template, outputs
     recorder.finish()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
-    if recording.guards and recording.recipe.skipped:
+    if recording.guards:
         recording.keep_all()
     _look_for_changes(recorder, recording)
     if names := recorder.tables.dtypes() - DTYPES:
@@ -583,14 +581,12 @@ def _find_loops(recording: Recording, recorder: CallRecorder, watch: HeadWatch) 
         recording.rolled.put(recording, least=None)
 
 
-def _called(
-    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor], watch: CodeListener | None
-) -> tuple[list[Any], Structure, list[int]]:
+def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: Any) -> tuple[Any, ...]:
     for x in inputs:
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
     leaves, template = flattened(result, none=True)
-    outputs = []
+    outputs = list[int]()
     try:
         outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     except REFUSED as error:

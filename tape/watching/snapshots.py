@@ -38,7 +38,7 @@ _ABSTRACT = frozenset(("abc", "typing", "collections.abc"))  # modules of classe
 _HIDDEN = (METHODS, "_mmap")  # what the house, or NumPy, notes in objects
 _LEVELS = ("level", "disabled", "parent", "manager", "_disable")
 """Attributes of loggers that decide what they log."""
-DEEPEST, MOST = 64, 1 << 16
+DEEPEST, MOST, PLAIN_IN_ONE = 64, 1 << 16, 16  # numbers and texts in a container count for one object
 """How deep containers and objects stand in one another, and how many parts they have, that a function reads."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(map(id, PLAIN))
@@ -203,7 +203,8 @@ class Snapshots:
 
     def _parts(self, value: Any, name: str, depth: int) -> list[Any] | None:
         inner, attributes = held_in(value), attributes_of(value)
-        self._count += len(inner) + len(attributes)
+        plain = sum([is_plain(x) for _, x in inner])
+        self._count += len(inner) - plain + plain // PLAIN_IN_ONE + len(attributes)
         if self._count > MOST or depth > DEEPEST:
             self.unseen.append(f"{name}, which leads to more than {MOST:,} objects, or {DEEPEST} deep,")
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import time
 
 import pytest
 
@@ -67,6 +68,7 @@ def test_a_loop_that_is_called_again_knows_what_it_assigned(monkeypatch: pytest.
                     a = a + 0.1 * l
         return x.sum() + z[0].sum() + a
     """
+    monkeypatch.setattr(Marked, "mark", f"APART = {time.time_ns()}")  # no file holds its machine code
     assert check(Case(written(body, (5, 3), 3)), monkeypatch) > 4
 
 
