@@ -298,9 +298,9 @@ class Evaluation:
         Results are tensors then, so that what is around sees how they depend on it.
         """
         recorder = modes.current().recorder
-        known = getattr(recorder, "nodes", {})
+        node_of: Any = getattr(recorder, "node_of", lambda _: None)
         inputs = set(map(id, self.inputs))
-        nodes = {known[id(y)] for y in self.outputs if id(y) in known and id(y) not in inputs}
+        nodes = {node_of(y) for y in self.outputs if isinstance(y, Tensor) and id(y) not in inputs} - {None}
         if nodes and _lead_to_arguments(getattr(recorder, "recipe", None), nodes):
             return True
         if not self._linked:
