@@ -44,24 +44,9 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants",
-        "_foreign",
-        "_kept",
-        "_kinds",
-        "_rows",
-        "finds_repeats",
-        "forms",
-        "known",
-        "left",
-        "lost",
-        "nodes",
-        "owned",
-        "results",
-        "search",
-        "serial",
-        "steps",
-        "words",
-    )
+        "_constants", "_foreign", "_kept", "_kinds", "_rows", "finds_repeats", "forms", "known", "left", "lost",
+        "nodes", "owned", "results", "search", "serial", "steps", "words",
+    )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
         self.nodes, self.steps = nodes, steps
@@ -299,11 +284,8 @@ class FoundIterations:
     """What native code finds to repeat in a recording, and what nodes stand for then."""
 
     def __init__(self, nodes: list[ProgramNode], steps: Steps) -> None:
-        self._nodes, self._steps, self._head = (
-            nodes,
-            steps,
-            np.zeros(3, np.int64),
-        )  # the numbers that are saved: StepWords
+        self._nodes, self._steps = nodes, steps
+        self._head = np.zeros(3, np.int64)  # the numbers that are saved: StepWords
         self._starts, self._counts = np.zeros(STARTS, np.int64), np.zeros(_KINDS, np.int64)
         self.words = np.zeros(RepeatSearch.SIZE + MOST_REPEATS * RepeatWords.SIZE, np.int64)
         for field, value in {

@@ -1,4 +1,4 @@
-"""RepeatSearch of a recording: iterations that do what the one before did are counted, and not kept.
+"""Repeats of a recording: iterations that do what the one before did are counted, and not kept.
 
 What a tensor has for its node is the number that it would have if all were kept.
 """

@@ -303,7 +303,7 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
         dtypes_given = {x._form.spec.dtype for x in args if type(x) is Tensor}
         if len(dtypes_given) == 1 and dtypes_given.pop().kind == "f":
             return None
-    before, args = args, with_tensors(op, args)
+    before, args = args, with_tensors(args)
     kinds = tuple([(x._form.spec.dtype, bool(x._form.spec.shape)) if type(x) is Tensor else type(x) for x in args])
     wanted, numpys = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
     if numpys is not wanted and of_numpy(before):
@@ -315,13 +315,9 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
     return (*first, *[x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in rest])
 
 
-def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
-
-    Native code repeats calls of tensors. Where there is a condition, a double beside doubles is one of Python's.
-    """
+def with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return operands with tensors, whose calls native code repeats, for NumPy's arrays, if a tensor is among them."""
     arrays = (np.ndarray, np.generic)
-    args = _with_floats(op, args)
     if not any(isinstance(x, arrays) for x in args) or not any(type(x) is Tensor for x in args):
         return args
     return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in args])

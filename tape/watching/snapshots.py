@@ -203,12 +203,16 @@ class Snapshots:
 
     def _parts(self, value: Any, name: str, depth: int) -> list[Any] | None:
         inner, attributes = held_in(value), attributes_of(value)
-        plain = sum([is_plain(x) for _, x in inner])
+        are_plain = [is_plain(x) for _, x in inner]
+        plain = sum(are_plain)
         self._count += len(inner) - plain + plain // PLAIN_IN_ONE + len(attributes)
         if self._count > MOST or depth > DEEPEST:
             self.unseen.append(f"{name}, which leads to more than {MOST:,} objects, or {DEEPEST} deep,")
             return None
-        held = [(key, x if is_plain(x) else self.take(x, f"{name}[{_shown(key)}]", depth)) for key, x in inner]
+        held = [
+            (key, x if as_it_stands else self.take(x, f"{name}[{_shown(key)}]", depth))
+            for (key, x), as_it_stands in zip(inner, are_plain, strict=True)
+        ]
         modules = {module_of(x) for x in bases_of(type(value))[:-1]} - _ABSTRACT
         stays = any(map(is_decided, modules))  # what its code reads is not known
         return self.attributes(attributes, name, held, depth, named=stays)
