@@ -295,6 +295,7 @@ CHAIN_PEAK = {
 CHAIN_FREED = Bar("chain of 1000000 operations: part of that growth kept afterwards", at_most=0.05)
 
 IMPORT = Bar("import tape, over import numba", at_most=0.10, unit=" s")
+FIRST_OF_ALL = Bar("first gradient, empty kernel cache, whole process / import numba, processor time", at_most=8.3)
 FIRST_BACKWARD = Bar("first backward after import, warm kernel cache", at_most=0.4, unit=" s")
 
 # The functions of kernels/language/vectormath.py by NumPy's names, and SciPy's where NumPy has none.
@@ -350,6 +351,7 @@ ALL: tuple[Bar, ...] = (
     *CHAIN_PEAK.values(),
     CHAIN_FREED,
     IMPORT,
+    FIRST_OF_ALL,
     FIRST_BACKWARD,
     *VECTOR_MATH.values(),
 )

@@ -32,6 +32,15 @@ def test_import(scoreboard: Scoreboard) -> None:
     scoreboard.add(bars.IMPORT, tape - numba, text)
 
 
+def test_first_gradient_with_an_empty_cache(scoreboard: Scoreboard) -> None:
+    """The median ratio of pairs of fresh processes, of the processor time of each from start to end."""
+    fresh.process_seconds(fresh.FIRST_GRADIENT)  # writes byte code
+    pairs = [(fresh.process_seconds(fresh.FIRST_GRADIENT), fresh.process_seconds("import numba")) for _ in range(5)]
+    ratio = statistics.median(ours / numba for ours, numba in pairs)
+    seconds, numba = (min(times) for times in zip(*pairs, strict=True))
+    scoreboard.add(bars.FIRST_OF_ALL, ratio, f"{ratio:.2f} ({seconds:.2f} and {numba:.2f} s at least)")
+
+
 def test_first_backward(scoreboard: Scoreboard) -> None:
     """The median of fresh processes, after one that left the kernels in the cache."""
     fresh.first_backward()

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parent.parent
+FIRST_GRADIENT = """
+import tape
+x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+(x * tape.sin(x)).sum().backward()
+"""
 _LIMIT = 8 << 30
 """Bytes of address space of a process that records."""
 _FEWEST, _MOST_SECONDS = 4, 20.0  # calls of a compiled function, and how long replays are waited for
@@ -76,6 +82,15 @@ def import_seconds(module: str, clock: str = "perf_counter") -> float:
     return float(_output("-c", code))
 
 
+def process_seconds(code: str) -> float:
+    """Return the processor time of a whole process that runs code, with a kernel cache of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.times()
+        _output("-c", code, TAPE_CACHE_DIR=folder)
+        after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
 def recording(name: str, steps: float, *, dynamic: bool = True, budget: str = "", seconds: float = 600) -> FirstCalls:
     """Make the first calls of a workload of `recorded_workloads.STEPPED`, in `mode="max"` and within 8 GB."""
     command = "-m", "bench.fresh", "recording", name, str(steps), str(int(dynamic)), budget
@@ -99,10 +114,10 @@ def chain(lib: str, operations: int) -> Chain:
     return Chain(**json.loads(_output("-m", "bench.fresh", "chain", lib, str(operations))))
 
 
-def _output(*arguments: str, seconds: float | None = None) -> str:
+def _output(*arguments: str, seconds: float | None = None, **added: str) -> str:
     command = [sys.executable, *arguments]
     # Users import byte code; a container that forbids writing it would measure Python's compiler.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | added
     done = subprocess.run(
         command, cwd=_ROOT, check=False, capture_output=True, text=True, env=environment, timeout=seconds
     )
