@@ -48,6 +48,10 @@ class Adjoint:
             value = self._homes[value]
         return value
 
+    def pulls_back(self, call: scalar.CallKernel) -> bool:
+        """Whether the result of a kernel's call has a gradient."""
+        return self.home(call.target.value) in self.buffered
+
     def _item(self, block: scalar.ScalarBlock, item: object) -> None:
         if isinstance(item, scalar.Compute) and item.name in self.reached:
             self._names(block, [operand for operand, _ in item.pullbacks()])
@@ -57,7 +61,7 @@ class Adjoint:
             self._names(block, [item.operand])
         elif isinstance(item, scalar.Load) and item.name in self.reached:
             self.buffered.add(self.home(item.address.value))
-        elif isinstance(item, scalar.CallKernel) and self.home(item.target.value) in self.buffered:
+        elif isinstance(item, scalar.CallKernel) and self.pulls_back(item):
             pairs = zip(item.operands, item.wanted, strict=True)
             self.buffered |= {self.home(address.value) for address, wanted in pairs if wanted}
         elif isinstance(item, scalar.StepLoop):
@@ -119,7 +123,7 @@ class KeptValues:
             if isinstance(item, scalar.StepLoop) and item.loop.parent >= 0 and adjoint.reached:
                 for name in item.behind:  # its steps are counted down
                     self._need(name)
-            if isinstance(item, scalar.CallKernel) and adjoint.home(item.target.value) in adjoint.buffered:
+            if isinstance(item, scalar.CallKernel) and adjoint.pulls_back(item):
                 for operand in item.call.read_back():
                     self._lasts(item.addresses[operand])
         for names in self.provided.values():

@@ -143,7 +143,7 @@ class FirstGradients:
         others = loaded | {value for row in rows for value in (row.phi, row.start, row.update)}
         alone = set[int]()
         for item in root.items:
-            if isinstance(item, scalar.CallKernel) and item.call.by == BLAS:
+            if isinstance(item, scalar.CallKernel) and item.call.by == BLAS and self.adjoint.pulls_back(item):
                 for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
                     value, entry = address.value, values[address.value]
                     single = times[value] == 1 and value not in others and not entry.written and entry.loop < 0
@@ -426,7 +426,7 @@ class ReverseText:
 
     def on_CallKernel(self, item: scalar.CallKernel) -> None:  # noqa: N802
         """Print the calls that pull a cotangent back."""
-        if self.adjoint.home(item.target.value) in self.adjoint.buffered:
+        if self.adjoint.pulls_back(item):
             for kernel in item.call.pullbacks:
                 stored = item.addresses[kernel.places[0].operand].value in self.first.stored
                 self.forward.called(item, replace(kernel, adds=False) if stored else kernel)

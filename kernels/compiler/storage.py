@@ -214,8 +214,8 @@ class Storage:
             if isinstance(item, scalar.Load):
                 reads.append((item.address, item.name in self.adjoint.reached))
             elif isinstance(item, scalar.CallKernel):
-                is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
-                reads += [(x, wanted and is_reached) for x, wanted in zip(item.operands, item.wanted, strict=True)]
+                pulls = self.adjoint.pulls_back(item)
+                reads += [(x, wanted and pulls) for x, wanted in zip(item.operands, item.wanted, strict=True)]
         for address, wanted in reads:
             loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
             entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)

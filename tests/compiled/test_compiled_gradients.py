@@ -177,3 +177,27 @@ def test_results_that_are_no_numbers_raise_as_in_dynamic_mode() -> None:
             with pytest.raises((TypeError, RuntimeError)) as expected:
                 dynamic(np.ones(2))
             assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value))
+
+
+def product_beside(x: Any, y: Any) -> Any:
+    return (x * x).sum(), x @ y
+
+
+def product_compared(x: Any, y: Any) -> Any:
+    loss = (x * x).sum()
+    return (loss if (x @ y).sum() < 1e9 else x.sum()), None
+
+
+@pytest.mark.parametrize("function", [product_beside, product_compared])
+@pytest.mark.parametrize("shape", [(33, 33), (5, 40), (2, 3, 7, 7)])
+def test_nothing_comes_to_what_meets_the_loss_in_products_beside_it(function: Any, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=shape), rng.normal(size=(*shape[:-2], shape[-1], shape[-2]))
+    compiled = tape.compile(tape.value_and_grad(function, (0, 1), has_aux=True), mode="max", check="never")
+    for _ in range(6):
+        garbage = [np.full(size, np.nan) for size in (x.shape, y.shape) for _ in range(20)]
+        del garbage  # results may be where these were
+        _, (by_x, by_y) = compiled(x, y)
+        np.testing.assert_array_equal(by_x, 2 * x)
+        np.testing.assert_array_equal(by_y, np.zeros_like(y))
+    assert "machine code: none" not in compiled.explain()

@@ -57,6 +57,7 @@ RTOL, FLOOR = 1e-12, 1e-13
 """How far results are apart, at most: relative to the largest element; and to that of all, where it is a difference."""
 RTOL_SINGLE, FLOOR_SINGLE = 1e-5, 1e-6
 """The same where something is float32."""
+POISON = 0xFF
 OVERFLOWS = 1e30  # in single precision, when multiplied
 ROOT = Path(__file__).resolve().parents[2]
 Array = np.ndarray[Any, Any]
@@ -84,10 +85,18 @@ class Comparison:
         self.program, self.arguments = program, program.arguments(call)
         self.expected = in_dynamic_mode(program, self.arguments)
 
-    def compare(self, machine: CompiledMachine, *, reverse: bool) -> None:
-        """Run a machine on the arguments; AssertionError where a result is another one."""
+    def compare(self, machine: CompiledMachine, *, reverse: bool, poisoned: bool = False) -> None:
+        """Run a machine on the arguments; AssertionError where a result is another one.
+
+        ``poisoned``: what the program has not written in this call is nan.
+        """
         gradients = self.expected.gradients if reverse else []
-        pairs = zip(machine.whole(self.arguments), [*self.expected.values, *gradients], strict=True)
+        if poisoned:
+            for memory in (machine._work, *(memory for memory, _ in machine._exchange)):
+                memory.memory[:] = POISON
+            machine.run(self.arguments)
+        got = [*machine.outputs, *machine.gradients] if poisoned else machine.whole(self.arguments)
+        pairs = zip(got, [*self.expected.values, *gradients], strict=True)
         for number, (got, expected) in enumerate(pairs):
             dtype = expected.dtype if type(got) is float else None  # as which a machine returns numbers of any dtype
             self._compare(np.asarray(got, dtype), expected, number)
@@ -186,6 +195,7 @@ class Case:
             machine = CompiledMachine(compilation.code())
             for call in (0, 1, 0):
                 self.calls[call].compare(machine, reverse=reverse)
+            self.calls[1].compare(machine, reverse=reverse, poisoned=True)
 
     def is_tame(self) -> bool:
         """Whether no result is so large that rounding is all that remains."""
