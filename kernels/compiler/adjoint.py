@@ -22,8 +22,7 @@ class Adjoint:
 
     def __init__(self, expansion: Expansion, seeds: dict[int, int]) -> None:
         self.expansion, self.seeds = expansion, seeds
-        self.reached: set[str] = set()
-        self.buffered: set[int] = set()
+        self.reached, self.buffered = set[str](), set[int]()
         self.inner: set[str] = set()  # names that get gradients from within loops in the block that gives them
         self.counts: Counter[str] = Counter()
         """How many contributions the gradient of each name gets."""
@@ -36,8 +35,7 @@ class Adjoint:
             self.buffered.update(seeds)
             items = [*walk(expansion.root)]
             before = -1
-            while before != len(self.reached) + len(self.buffered):
-                before = len(self.reached) + len(self.buffered)
+            while before != (before := len(self.reached) + len(self.buffered)):
                 self.counts.clear()
                 for block, item in reversed(items):
                     self._item(block, item)

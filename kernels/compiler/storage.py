@@ -207,9 +207,7 @@ class Storage:
         If ``reached``, where the gradient is wanted.
         """
         back: dict[int, int] = {}
-        reads: list[
-            tuple[scalar.Address, bool]
-        ] = []  # what is read of memory, and whether the gradient of that is wanted
+        reads: list[tuple[scalar.Address, bool]] = []  # what memory is read, and whether its gradient is wanted
         for _, item in walk(self.expansion.root):
             if isinstance(item, scalar.Load):
                 reads.append((item.address, item.name in self.adjoint.reached))
