@@ -13,9 +13,9 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import AUGMENTED, MOST_OPERANDS, SCATTERS, WRITES
 from kernels.operations import OPS
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
-from tape.operations.elementwise import FUNCTIONS, RUN
+from tape.operations.elementwise import RUN
 from tape.operations.gather import picked_along
-from tape.recording import indexed_calls, promotion, views
+from tape.recording import indexed_calls, views
 from tape.recording.cached_calls import cached_call, number_of_op
 from tape.recording.indexed_calls import by_items, scatter_call
 from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed, with_name
@@ -138,8 +138,7 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
         )
-    result = _filled(x, mask, value)
-    return writes.store(x, result, "masked_fill_", fresh=True)
+    return writes.store(x, indexing.filled(x, mask, value), "masked_fill_", fresh=True)
 
 
 @public()
@@ -151,16 +150,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     [1.0, 0.0, 3.0]
     """
     input = tensor_of(input)
-    return _filled(input, mask, operand(beside(value, input.spec.dtype)))
-
-
-def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
-    dtype = x.spec.dtype
-    if isinstance(value, Tensor):
-        value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
-    elif dtype.kind != "f":
-        value = dtype.type(value).item()
-    return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
+    return indexing.filled(input, mask, operand(beside(value, input.spec.dtype)))
 
 
 @method()

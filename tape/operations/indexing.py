@@ -13,7 +13,8 @@ from kernels.kinds.views import View
 from kernels.native.structs import OP_ASSIGN, OP_PART
 from kernels.operations import OPS
 from tape.operations import rearranging, writes
-from tape.recording import attributes, indexed_calls, record, views
+from tape.operations.elementwise import FUNCTIONS
+from tape.recording import attributes, indexed_calls, promotion, record, views
 from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
 from tape.recording.creation import by_type, sizes_of
 from tape.recording.indexed_calls import assign_call, by_index, cache_gather
@@ -207,6 +208,33 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
 
 
+def filled(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """Return a copy with one number, or a 0-d tensor, cast, where a mask, broadcast, holds."""
+    dtype = x.spec.dtype
+    if isinstance(value, Tensor):
+        value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
+    elif dtype.kind != "f":
+        value = dtype.type(value).item()
+    return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
+
+
+def _fill_followed(x: Tensor, mask: Any, value: Any, name: str) -> bool:
+    """Write a number where a recorder's mask holds: elsewhere the old elements; False where that cannot be.
+
+    The indices that a mask stands for would be numbers of Python, by which the recording holds.
+    """
+    if not (isinstance(mask, Tensor) and mask.spec.dtype == np.bool_ and modes.current().recorder is not None):
+        return False
+    shape, leading = x.spec.shape, mask.spec.shape
+    number = not value.spec.shape if isinstance(value, Tensor) else type(value) in (bool, int, float)
+    if not (number and leading and leading == shape[: len(leading)]):
+        return False
+    writes.check(x, name, reads=True)
+    mask = views.reshape(mask, leading + (1,) * (len(shape) - len(leading)))
+    writes.store(x, filled(x, mask, value), name, fresh=True)
+    return True
+
+
 def assign(x: Tensor, key: Any, value: Any) -> None:
     """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
     name = "x[...] = ..."
@@ -215,7 +243,8 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     if modes.given_arrays() and view_families.is_element(x):
         writes.release(x)  # what it is an element of stays as it is
     if not is_basic(key) or indexed_calls.is_followed(*items_of(key), adds=False):
-        assign_at(x, key, value, name)
+        if not _fill_followed(x, key, value, name):
+            assign_at(x, key, value, name)
         return
     part = region(x, key)
     ends = isinstance(value, Tensor) and view_families.is_view(value) and type(value._base._slot) is int

@@ -388,3 +388,67 @@ def test_places_of_extrema_are_numbers_of_machine_code() -> None:
         for got, expected in zip(compiled(x), gradient(x), strict=True):
             np.testing.assert_allclose(got, expected)
     assert "call of" not in compiled.explain()
+
+
+def clipped_in_steps(u: Any, mask: Any) -> Any:
+    u = u.clone()
+    for _ in range(6):
+        u[1:-1] = u[1:-1] + 0.3 * (u[2:] - 2.0 * u[1:-1] + u[:-2])
+        u[u < 0.0] = 0.0
+        u[mask] = 0.25
+        even = u[::2]
+        even[even > 0.9] = u[1]
+    return (u * u).sum()
+
+
+def rows_filled(u: Any, mask: Any) -> Any:
+    u = (u * 2.0).reshape(8, 5)
+    u[u[:, 0] > 0.0] = u[3, 2]
+    u[1:, 1:][u[1:, 1:] > 1.0] = True
+    return (u * tape.where(mask.reshape(8, 5), 2.0, u)).sum()
+
+
+def integers_filled(u: Any, mask: Any) -> Any:
+    places = (u * 10.0).long()
+    places[u > 0.3] = 2.75
+    places[mask] = -1
+    return (places * u).sum()
+
+
+@pytest.mark.parametrize("function", [clipped_in_steps, rows_filled, integers_filled])
+def test_numbers_written_where_a_mask_holds_are_one_program(function: Callable[..., Any]) -> None:
+    dynamic = tape.value_and_grad(function)
+    compiled = of_max(dynamic)
+    for k in range(CALLS):
+        u, mask = numbers(k, 40), numbers(k + 90, 40) > 0.5
+        for found, expected in zip(flattened(compiled(u, mask))[0], flattened(dynamic(u, mask))[0], strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    assert f"{CALLS - 2} replayed, 2 recorded" in compiled.explain()
+    many = [tape.tensor(numbers(k, 3, 40)) for k in range(2)]
+    rows = [function(u, mask > 0.5).item() for u, mask in zip(*many, strict=True)]
+    np.testing.assert_allclose(tape.vmap(function)(many[0], many[1] > 0.5), rows, rtol=1e-12)
+
+
+def of_max(function: Callable[..., Any]) -> Any:
+    return tape.compile(function, mode="max")
+
+
+def test_what_no_mask_or_number_is_raises_as_in_dynamic_mode() -> None:
+    wrong: list[Callable[[Any], Any]] = [
+        lambda u: u.__setitem__(u[:-1] > 0.0, 1.0),
+        lambda u: u.__setitem__(u > 0.0, tape.ones(u.numel() + 1)),
+        lambda u: u.__setitem__(u > 0.0, "1"),
+    ]
+    for write in wrong:
+        messages = []
+        for wrap in (of_max, lambda f: f):
+
+            def function(u: Any, write: Callable[[Any], Any] = write) -> Any:
+                u = u * 2.0
+                write(u)
+                return u.sum()
+
+            with pytest.raises((IndexError, ValueError, TypeError, RuntimeError)) as raised:
+                wrap(function)(tape.arange(1.0, 6.0))
+            messages.append((raised.type, str(raised.value)))
+        assert messages[0] == messages[1]
