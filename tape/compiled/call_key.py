@@ -30,6 +30,7 @@ from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view, mark_exported_to_numpy
 from tape.transforms.value_and_grad import share_memory
+from tape.watching.loop_numbers import LoopNumber, loop_number
 from tape.watching.snapshots import Same
 
 # What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
@@ -37,6 +38,7 @@ from tape.watching.snapshots import Same
 # Floats, arrays and tensors are values. Ints, bools, strings, None and all other objects belong to the key.
 
 _FLOATS = (float, np.float64)
+_SINGLE = (np.float16, np.float32)
 _KINDS = "biuf"
 _PLAIN = (bool, int, str, bytes, complex, float, type(None))
 
@@ -218,6 +220,18 @@ def input_of(x: Any) -> Tensor:
     return constant_tensor(np.asarray(x))
 
 
+def inputs_of(
+    values: Sequence[Any], made: Callable[[Any], Tensor] = shared_input, beside: Sequence[Any] = ()
+) -> list[Tensor]:
+    """Return the values of a call as the function gets them; ``beside`` are further ones.
+
+    Beside single precision a Python float computes as such: of an element of float32 and a double the result is double.
+    """
+    known = [x for x in (*values, *beside) if isinstance(x, (Tensor, np.ndarray, np.generic))]
+    single = any(x.dtype in _SINGLE for x in known)
+    return [loop_number(x) if single and type(x) is float else made(x) for x in values]
+
+
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
 _PLAIN_ARGUMENTS = (bool, int, str, type(None))
 
@@ -227,7 +241,7 @@ def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[li
 
     ``others`` are the positions of arguments that are as they are.
     """
-    inputs, values, seen = list(args), list[Tensor](), set[int]()
+    inputs, places, seen = list(args), list[int](), set[int]()
     for i, x in enumerate(args):
         if i in others or type(x) in _PLAIN_ARGUMENTS:
             continue
@@ -235,8 +249,10 @@ def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[li
             return None
         if not isinstance(x, float):
             seen.add(id(x))
-        inputs[i] = shared_input(x)
-        values.append(inputs[i])
+        places.append(i)
+    values = inputs_of([args[i] for i in places], beside=args)
+    for i, x in zip(places, values, strict=True):
+        inputs[i] = x
     return inputs, values
 
 
@@ -314,6 +330,8 @@ def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
             shares = is_view(x) or _memory(x) in seen
             results[i] = clone(x) if shares else x
             seen.update(() if shares else (_memory(x),))
+            if type(x) is LoopNumber:
+                x.__class__ = Tensor  # type: ignore[assignment]
     return results
 
 

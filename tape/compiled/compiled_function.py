@@ -30,10 +30,10 @@ from tape.compiled.call_key import (
     counted,
     either_way,
     input_of,
+    inputs_of,
     is_separated,
     owned,
     same_results,
-    shared_input,
     simple_inputs,
     some,
     told_of_leaf,
@@ -391,7 +391,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         apart = is_separated(call.values)
-        inputs = [clone(input_of(x)) if apart else input_of(x) for x in call.values]
+        inputs = inputs_of(call.values, (lambda x: clone(input_of(x))) if apart else input_of)
         before = [counter_of(x)[0] for x in inputs]
 
         def run(tensors: Sequence[Tensor]) -> Any:
@@ -431,7 +431,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _watched(self, current: Specialization, call: CallArguments) -> Any:
         """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
-        inputs = list(map(shared_input, call.values))
+        inputs = inputs_of(call.values)
         before = [counter_of(x)[0] for x in inputs]
         result = self._timed(call, current, inputs)
         current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
@@ -439,7 +439,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         if inputs is None:
-            inputs = list(map(shared_input, call.values))
+            inputs = inputs_of(call.values)
         return self._result(inputs, *call.filled(inputs), tensors=call.tensors)
 
     def _result(self, inputs: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], *, tensors: bool) -> Any:

@@ -17,8 +17,8 @@ from tape.compiled.call_key import (
     CallArguments,
     call_of,
     input_of,
+    inputs_of,
     is_separated,
-    shared_input,
     simple_inputs,
     values_of,
 )
@@ -166,7 +166,9 @@ class CompiledGradient(CompiledFunction):
     def _called_as(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
-        others = [x if i in by else shared_input(x) for i, x in enumerate(call.values)]
+        others = inputs_of(call.values)
+        for i in by:
+            others[i] = call.values[i]
         args, kwargs = call.filled(others)
         begin = self._overhead.clock()
         result = self.__wrapped__(*args, **kwargs)
@@ -177,10 +179,9 @@ class CompiledGradient(CompiledFunction):
         assert call.chosen is not None
         chosen, structure = call.chosen
         apart = is_separated(call.values)
-        inputs = [
-            _variable(x) if i in chosen else clone(input_of(x)) if apart else input_of(x)
-            for i, x in enumerate(call.values)
-        ]
+        inputs = inputs_of(call.values, (lambda x: clone(input_of(x))) if apart else input_of)
+        for i in chosen:
+            inputs[i] = _variable(call.values[i])
 
         def run(tensors: Sequence[Tensor]) -> Any:
             args, kwargs = call.filled(tensors)

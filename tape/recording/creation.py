@@ -209,16 +209,18 @@ def full(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor filled with one number, whose type decides the dtype."""
-    _check_number("full", fill_value)
+    fill_value = _number_of("full", fill_value)
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
     array = filled(shape_of((size,)), dtype_of(dtype), fill_value)
     return finished("full", array, device, requires_grad, layout, pin_memory)
 
 
-def _check_number(name: str, value: Any) -> None:
+def _number_of(name: str, value: Any) -> Any:
+    value = value.item() if isinstance(value, Tensor) and not value.spec.shape else value
     if not isinstance(value, (int, float, np.generic)):
         raise TypeError(f"{name}(): fill_value is a number, not {type(value).__name__}")
+    return value
 
 
 def arange(
@@ -276,8 +278,7 @@ def scalar_tensor(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a 0-d tensor of a number, of the default dtype."""
-    _check_number("scalar_tensor", s)
-    array = filled((), _wanted(dtype), s)
+    array = filled((), _wanted(dtype), _number_of("scalar_tensor", s))
     return finished("scalar_tensor", array, device, requires_grad, layout, pin_memory)
 
 

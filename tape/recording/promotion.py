@@ -23,6 +23,7 @@ from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import log_results
 from tape.tensors.operands import (
     LARGEST,
+    WEAK,
     Number,
     beside,
     check_broadcast,
@@ -188,10 +189,14 @@ def of_numpy(operands: Sequence[Any]) -> bool:
 _USUAL = frozenset((Tensor, float, int, bool))  # the usual types of what is not NumPy's
 
 
+_OF_PYTHON: dict[str, type] = {"f": float, "b": bool}
+
+
 def kind_of(x: Any) -> Kind:
     """Return what counts of an operand."""
     if isinstance(x, Tensor):
-        return x._form.spec.dtype, bool(x._form.spec.shape)
+        spec = x._form.spec
+        return (spec.dtype, bool(spec.shape)) if type(x) not in WEAK else _OF_PYTHON.get(spec.dtype.kind, int)
     if isinstance(x, Number) and not isinstance(x, np.generic):
         return bool if isinstance(x, bool) else int if isinstance(x, int) else float
     return (x if isinstance(x, np.dtype) else np.asarray(x).dtype), True
@@ -304,15 +309,17 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
         if len(dtypes_given) == 1 and dtypes_given.pop().kind == "f":
             return None
     before, args = args, with_tensors(args)
-    kinds = tuple([(x._form.spec.dtype, bool(x._form.spec.shape)) if type(x) is Tensor else type(x) for x in args])
+    kinds = tuple([kind_of(x) if isinstance(x, Tensor) else type(x) for x in args])
     wanted, numpys = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
     if numpys is not wanted and of_numpy(before):
         wanted = numpys
-    if wanted is None:
+    if wanted is None and not WEAK.isdisjoint(map(type, args)):
+        wanted = next((kind[0] for kind in kinds if isinstance(kind, tuple) and kind[0].kind == "f"), None)
+    first = 1 if op.condition else 0
+    others = [at >= first and isinstance(x, Tensor) and x._form.spec.dtype is not wanted for at, x in enumerate(args)]
+    if wanted is None or not any(others):
         return None if args is before else args
-    first = args[:1] if op.condition else ()
-    rest = args[len(first) :]
-    return (*first, *[x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in rest])
+    return tuple([cast(x, wanted) if other else x for x, other in zip(args, others, strict=True)])
 
 
 def with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,6 +15,8 @@ from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 Number = (int, float)
 LARGEST = 1 << 53  # integers up to here are exact as doubles
+WEAK: set[type] = set()
+"""Classes of tensors that stand for Python numbers: their dtype counts as those do."""
 
 
 def is_mask(condition: Any) -> bool:

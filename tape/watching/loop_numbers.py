@@ -17,6 +17,7 @@ from kernels import PACKAGES
 from kernels.kinds.views import Gather, Write
 from kernels.programs.program import Recipe
 from tape.tensors.bytecode import CodeStep, ControlFlow
+from tape.tensors.operands import WEAK
 from tape.tensors.tensor import Tensor, constant_tensor
 from tape.watching.frame_events import MISSING, module_of, plain_attribute
 from tape.watching.number_uses import Origin, value_in
@@ -50,6 +51,9 @@ class LoopNumber(Tensor):
         if operate is not None and {*map(type, inputs)} == {np.float64, LoopNumber}:
             return loop_number(operate(*[x if type(x) is LoopNumber else float(x) for x in inputs]))
         return getattr(ufunc, how)(*map(plain_number, inputs), **kwargs)
+
+
+WEAK.add(LoopNumber)
 
 
 def loop_number(value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tape
+from tape.tensors.pytrees import flattened
 
 pytestmark = pytest.mark.quick
 
@@ -200,3 +201,53 @@ def test_results_of_32_bits_and_flags_of_no_dims() -> None:
             assert got.dtype == expected.dtype
     assert "machine code" in compiled.explain()
     assert compiled.native(x, True, i, *results) == 0
+
+
+def in_steps(x: Any, n: Any) -> Any:
+    t, s = 0.0, x.sum()
+    while t < n:
+        s, t = s + n / 8.0 * tape.sin(s) * t, t + n / 4.0
+    return s * t
+
+
+FLOATS: dict[str, Callable[[Any, Any], Any]] = {
+    "sums": lambda x, n: (x.sum() + n, n + x.sum(), x.sum() - n, n - x.sum()),
+    "products": lambda x, n: (x.sum() * n, n * x.sum(), x.sum() / n, n / x.sum()),
+    "powers": lambda x, n: (x.sum() ** n, n ** (x.sum() + 1.0), n**2 * x.sum()),
+    "divisions": lambda x, n: (x.sum() % n, x.sum() // n, n % x.sum()),
+    "numbers of it": lambda x, n: (x.sum() * (n * 2 + 1) / 3 - abs(-n) ** 3, x[0] * tape.exp(n)),
+    "an array": lambda x, n: (x * n, tape.where(x > n, n, x), x.clamp(max=n), tape.full_like(x, n)),
+    "filled": lambda x, n: (tape.full((3,), n) * x.sum(), tape.scalar_tensor(n)),
+    "written": lambda x, n: x.clone().fill_(n) + x,
+    "a condition": lambda x, n: x.sum() * n if n > 1.0 else x.sum(),
+    "in a loop": in_steps,
+}
+
+
+@pytest.mark.parametrize("dtype", [tape.float64, tape.float32, tape.float16])
+@pytest.mark.filterwarnings("ignore:compile. .* programs hold no float16")
+@pytest.mark.parametrize("mode", ["default", "max"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_float_computes_as_a_number_beside_any_precision(name: str, mode: str, dtype: Any) -> None:
+    function = FLOATS[name]
+    compiled = tape.compile(function, mode=mode)
+    for k in range(8):
+        x, n = tape.tensor(np.linspace(-0.5, 1.0, 6) + 0.1 * k, dtype=dtype), (1.3, 1.7, 0.9)[k % 3]
+        with np.errstate(over="ignore"):
+            pairs = zip(flattened(compiled(x, n))[0], flattened(function(x, n))[0], strict=True)
+        for got, expected in pairs:
+            assert (type(got), got.dtype, got.shape) == (tape.Tensor, expected.dtype, expected.shape)
+            np.testing.assert_allclose(got, expected, rtol=16 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gradients_beside_a_float_are_of_their_precision_whatever_was_called_before(dtype: Any) -> None:
+    gradient = tape.value_and_grad(lambda x, n: (x * n).sum() / (n + 1))
+    compiled = tape.compile(gradient)
+    for k in range(16):
+        x = np.arange(4, dtype=dtype if k % 2 else np.float64) + k
+        n = [k, k / 3.0, np.float32(k)][k % 3]
+        (value, by_x), (expected, by_x_expected) = compiled(x, n), gradient(x, n)
+        assert (type(value), by_x.dtype) == (type(expected), by_x_expected.dtype)
+        assert value == expected
+        np.testing.assert_array_equal(by_x, by_x_expected)
