@@ -390,7 +390,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
-        apart = is_separated(call.values)
+        apart = current.may_repeat or is_separated(call.values)
         inputs = inputs_of(call.values, (lambda x: clone(input_of(x))) if apart else input_of)
         before = [counter_of(x)[0] for x in inputs]
 
@@ -398,19 +398,18 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             args, kwargs = call.filled(tensors)
             return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
-        result, recording = record_call(run, inputs, **current.known())
+        try:
+            result, recording = record_call(run, inputs, **current.known())
+        except Unfit:  # as if it had not been made
+            raise
+        except BaseException:
+            _write_back(call.values, inputs, before)
+            raise
         recording.check_written(call.values)
         if recording.discarded and apart:  # it was to see itself what it writes to another argument
             current.reads_alone = False
             return self._run(call), recording
-        # the caller sees what was written to an argument of which the function had a copy
-        for value, x, count in zip(call.values, inputs, before, strict=True):
-            if value is x or counter_of(x)[0] == count:
-                continue
-            if isinstance(value, Tensor):
-                value.copy_(x)
-            elif type(x._value) is not float and not np.may_share_memory(value, x._value):
-                value[...] = x._value
+        _write_back(call.values, inputs, before)
         return as_given(result, tensors=not call.arrays), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
@@ -590,6 +589,17 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+def _write_back(values: Sequence[Any], inputs: Sequence[Tensor], before: Sequence[int]) -> None:
+    """Let the caller see what was written to arguments of which the function had copies."""
+    for value, x, count in zip(values, inputs, before, strict=True):
+        if value is x or counter_of(x)[0] == count:
+            continue
+        if isinstance(value, Tensor):
+            value.copy_(x)
+        elif type(x._value) is not float and not np.may_share_memory(value, x._value):
+            value[...] = x._value
 
 
 def _holds(expected: Any, arrays: Sequence[Any]) -> bool:

@@ -178,7 +178,7 @@ class CompiledGradient(CompiledFunction):
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
-        apart = is_separated(call.values)
+        apart = current.may_repeat or is_separated(call.values)
         inputs = inputs_of(call.values, (lambda x: clone(input_of(x))) if apart else input_of)
         for i in chosen:
             inputs[i] = _variable(call.values[i])

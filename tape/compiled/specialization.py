@@ -91,6 +91,11 @@ class Specialization:
         known = {"earlier": self.recordings, "finder": self.reads, "contents": self.contents}
         return known | {"keeps_all": self.keeps_all}
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a call that is recorded may be made again, by which an argument must not be written twice."""
+        return any(recording.guards for recording in self.recordings)
+
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""
         if self._look is not None and self._look[0]():

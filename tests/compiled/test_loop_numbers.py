@@ -405,3 +405,36 @@ def test_what_a_loop_runs_over_is_what_python_iterates() -> None:
             pairs = [((got[0], *got[1]), (value[0], *value[1]))] if nested else [(got, value)]
             assert all(flat(one) == flat(other) for one, other in pairs), text
             assert values.count >= k + 1
+
+
+def views_written(u: Any, stop: float) -> Any:
+    for k in range(6):
+        y = u[k]
+        y += 1.0
+        u[k] *= 0.9
+        if u[k] > stop:
+            u[5] = u[5] * 0.5
+    return u.sum()
+
+
+def raises_between(u: Any, stop: float) -> Any:
+    for k in range(6):
+        u[k] += 1.0
+        if u[k] > stop:
+            raise ValueError(f"{k} is too large")
+    return u.sum()
+
+
+@pytest.mark.parametrize("function", [views_written, raises_between])
+def test_what_is_written_to_an_argument_is_written_once_where_a_call_is_made_again(function: Any) -> None:
+    compiled = tape.compile(function, mode="max", static=("stop",))
+    ours, theirs = tape.arange(6.0), tape.arange(6.0)
+    for _ in range(12):
+        outcomes = []
+        for call, u in ((compiled, ours), (function, theirs)):
+            try:
+                outcomes.append(call(u, 4.0).item())
+            except ValueError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+        assert ours.tolist() == theirs.tolist()
