@@ -50,7 +50,7 @@ from tape.compiled.native_calls import (
     named,
     plan_of,
 )
-from tape.compiled.recordings import Recording, record_call
+from tape.compiled.recordings import KeptViews, Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
 from tape.programs.drawing import Graph, Profile
@@ -363,7 +363,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         states = random_states(current.generators)
         try:
             result, recording = self._record(call, current)
-        except Unfit:  # it is recorded with the numbers of loops as numbers next time
+        except Unfit as error:  # it is recorded with numbers, as which it is run, next time
+            current.views |= isinstance(error, KeptViews)
             return self._run(call)
         recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,18 +20,19 @@ from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import ProgramError, Recipe
-from kernels.programs.recording import whole
+from kernels.programs.program import ProgramError, Recipe, describe
+from kernels.programs.recording import differing_nodes, same_but_views, same_skipped, whole
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled import call_key
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, DynamicTime, kept, values_of
-from tape.compiled.recordings import Recording, live_sources
+from tape.compiled.recordings import Recording
 from tape.programs.program import Program, PullbackProgram
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
 from tape.tensors.pytrees import Signature, flattened
+from tape.tensors.recorder import same, same_kind, same_numbers, same_params
 from tape.tensors.tensor import Array, Tensor, as_array
 from tape.transforms.value_and_grad import check_written
 from tape.watching.snapshots import ArrayContent, same_memory
@@ -420,3 +422,73 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
         second.rolled.put(second, least=None)
     self.recording = second
     return self
+
+
+# What recordings of two calls have in common.
+
+_TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
+
+
+def difference(a: Recording, b: Recording) -> str:
+    """Return in what two calls that went the same way differ; empty where they did the same."""
+    if not same_skipped(a.recipe.skipped, b.recipe.skipped):
+        a.keep_all()
+        b.keep_all()
+    one, other = a.recipe, b.recipe
+    kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
+    is_same = one.steps.words == other.steps.words and all(same_kind(x, y) for x, y in kinds)
+    if not is_same and (b.unrolled or not same_but_views(one.steps, other.steps)):  # a loop may become native yet
+        for x, y in zip(one.steps, other.steps, strict=False):
+            if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
+                return f"operation {x.at} was {x.op.name}, then {y.op.name}"
+        return f"there were {len(one.steps)} operations, then {len(other.steps)}"
+    if not same_numbers(one.steps.numbers, other.steps.numbers):
+        return "a Python number in an operation was another one"
+    if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
+        return "other results were returned, or other arguments written"
+    if len(a.outer) != len(b.outer) or not all(
+        x is y or (isinstance(x, Draw) and x.same(y)) for x, y in zip(a.outer, b.outer, strict=True)
+    ):
+        return "another tensor from outside that requires grad was used, or other random numbers were drawn"
+    loops = "" if a.rolled is None or b.rolled is None else b.rolled.difference(a.rolled)
+    return loops or _differing_value(a, b)
+
+
+def _differing_value(a: Recording, b: Recording) -> str:
+    if a.template != b.template or a.kept.keys() != b.kept.keys():
+        return "the result had another structure"
+    if not all(same(a.kept[i], b.kept[i]) for i in a.kept):
+        return "a result that is no tensor was another one"
+    ones, others = a.recipe.nodes, b.recipe.nodes
+    if len(ones) != len(others):
+        return "it used another number of constants that the call made, or read from outside"
+    for i in differing_nodes(ones, others):
+        x, y = ones[i], others[i]
+        one, other = [None if node.constant is None else node.constant.tobytes() for node in (x, y)]
+        if (_TRAITS(x) != _TRAITS(y) or one != other) and not _live(a, b, i):
+            return f"a constant {describe(x.spec)} that the call made, or read from outside, was another one"
+    return ""
+
+
+def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
+    """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
+    live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
+    both = [{_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)]
+    known = both[0] & both[1]  # bodies of loops may be of calls before
+    return live | {n: x for n, x in b.sources.items() if n not in a.sources and _identity(x) in known}
+
+
+def shared_memory(a: Recording, b: Recording) -> bool:
+    """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
+    touched = {_identity(x) for x in a.written_outside}
+    return any(_identity(x) in touched for x in b.written_outside)
+
+
+def _identity(x: Any) -> tuple[str, int]:
+    return ("tensor", id(x)) if isinstance(x, Tensor) else ("memory", where(x))
+
+
+def _live(a: Recording, b: Recording, node: int) -> bool:
+    one, other = a.sources.get(node), b.sources.get(node)
+    there = one is not None and other is not None and (isinstance(one, Tensor) or one.size > 0)
+    return there and _identity(one) == _identity(other)

@@ -1,4 +1,4 @@
-"""Recorded calls of compiled functions: the recorder, what a call did, and whether two calls did the same.
+"""Recorded calls of compiled functions: the recorder, and what a call did.
 
 A recorder never raises: what it cannot follow is noted, with the line, and the call goes on as in dynamic mode.
 """
@@ -6,7 +6,6 @@ A recorder never raises: what it cannot follow is noted, with the line, and the 
 from __future__ import annotations
 
 import gc
-import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +25,8 @@ from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.native.structs import StepWords
 from kernels.operations.views import GUARD
-from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe
-from kernels.programs.recording import differing_nodes, same_but_views, same_skipped, with_iterations
+from kernels.programs.program import ProgramError, ProgramNode, Recipe
+from kernels.programs.recording import with_iterations
 from kernels.rules.loop_printer import DTYPES
 from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.body_maker import Rolled, rolled
@@ -40,14 +39,14 @@ from tape.random import Draw
 from tape.recording import attributes
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.recorder import CLONE, ProgramRecorder, caller, same, same_kind, same_numbers, same_params
+from tape.tensors.recorder import CLONE, ProgramRecorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms import value_and_grad
 from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
-from tape.watching.loop_numbers import LoopNumber
-from tape.watching.python_loops import HeadVisit, HeadWatch
+from tape.watching.loop_numbers import LoopNumber, kept_views
+from tape.watching.python_loops import HeadVisit, HeadWatch, Unfit
 from tape.watching.snapshots import ArrayContent
 from tape.watching.watched import Finder
 
@@ -78,14 +77,19 @@ class Escape:
     line: str
 
 
+class KeptViews(Unfit):
+    """A part by an index tensor must be a view, which a copy stands for."""
+
+
 class CallRecorder(ProgramRecorder):
     """Records a call. ``stopped`` says why, and where, no program can be made of it."""
 
     has_guards = True
 
-    def __init__(self, *, lines: bool = False, repeats: bool = False) -> None:
+    def __init__(self, *, lines: bool = False, repeats: bool = False, views: bool = False) -> None:
         super().__init__(lines=lines, repeats=repeats)
-        self.stopped = ""
+        self.stopped, self.views, self.picked = "", views, False
+        """``views``: parts by index tensors of no dims are views, by numbers; ``picked``: some are copies instead."""
         self.guards: list[Escape] = []
         self.caught, self.catches = "", False
         """Which error the call went on behind that programs do not look for; whether there are guards of errors."""
@@ -162,10 +166,14 @@ class CallRecorder(ProgramRecorder):
         del tensor
         self.stop(what)
 
-    @staticmethod
-    def follows_indices(indices: Tensors, *, adds: bool) -> bool:
+    def follows_indices(self, indices: Tensors, *, adds: bool) -> bool:
         """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
-        return adds or any(type(index) is LoopNumber for index in indices)
+        self.picked |= (one := any(type(index) is LoopNumber or self._varies(index) for index in indices))
+        return adds or one
+
+    def _varies(self, index: Tensor) -> bool:
+        node = None if self.views or index.spec.shape else self.node_of(index)
+        return node is not None and self.recipe.nodes[node].constant is None
 
     def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
         """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""
@@ -445,7 +453,6 @@ class CallRecorder(ProgramRecorder):
 
 
 (_ALONE,) = map(sys.getrefcount, [object()])  # what is counted of an object that a list alone holds
-_TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
 
 
 class Recording:
@@ -534,6 +541,7 @@ def record_call(
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
     keeps_all: bool = False,
+    views: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
@@ -542,7 +550,10 @@ def record_call(
     mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
     """
     guarded = any(recording.guards for recording in earlier)
-    before, recorder = modes.current(), CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all))
+    before, recorder = (
+        modes.current(),
+        CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all), views=views),
+    )
     mode, hears = before._replace(recorder=recorder, grad=graded or before.grad), frame_events.CodeListener
     recorder.begun = [ArrayContent(content.array) for content in contents]
     watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else hears(finder.note) if earlier else None
@@ -585,6 +596,10 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
     for x in inputs:
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
+    if recorder.picked and (kept := kept_views(recorder.recipe, recorder.tables.left)):
+        if isinstance(watch, HeadWatch) and watch.substituted:
+            watch.give_up(kept)
+        raise KeptViews(kept)
     leaves, template = flattened(result, none=True)
     outputs = list[int]()
     try:
@@ -633,68 +648,3 @@ def _named(recorder: CallRecorder, x: Tensor) -> str:
     node = recorder.node_of(x)
     names = [step.op.name for step in recorder.recipe.steps if step.result == node]
     return f"a result of {names[0]}" if names else "a constant"
-
-
-def difference(a: Recording, b: Recording) -> str:
-    """Return in what two calls that went the same way differ; empty where they did the same."""
-    if not same_skipped(a.recipe.skipped, b.recipe.skipped):
-        a.keep_all()
-        b.keep_all()
-    one, other = a.recipe, b.recipe
-    kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
-    is_same = one.steps.words == other.steps.words and all(same_kind(x, y) for x, y in kinds)
-    if not is_same and (b.unrolled or not same_but_views(one.steps, other.steps)):  # a loop may become native yet
-        for x, y in zip(one.steps, other.steps, strict=False):
-            if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
-                return f"operation {x.at} was {x.op.name}, then {y.op.name}"
-        return f"there were {len(one.steps)} operations, then {len(other.steps)}"
-    if not same_numbers(one.steps.numbers, other.steps.numbers):
-        return "a Python number in an operation was another one"
-    if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
-        return "other results were returned, or other arguments written"
-    if len(a.outer) != len(b.outer) or not all(
-        x is y or (isinstance(x, Draw) and x.same(y)) for x, y in zip(a.outer, b.outer, strict=True)
-    ):
-        return "another tensor from outside that requires grad was used, or other random numbers were drawn"
-    loops = "" if a.rolled is None or b.rolled is None else b.rolled.difference(a.rolled)
-    return loops or _differing_value(a, b)
-
-
-def _differing_value(a: Recording, b: Recording) -> str:
-    if a.template != b.template or a.kept.keys() != b.kept.keys():
-        return "the result had another structure"
-    if not all(same(a.kept[i], b.kept[i]) for i in a.kept):
-        return "a result that is no tensor was another one"
-    ones, others = a.recipe.nodes, b.recipe.nodes
-    if len(ones) != len(others):
-        return "it used another number of constants that the call made, or read from outside"
-    for i in differing_nodes(ones, others):
-        x, y = ones[i], others[i]
-        one, other = [None if node.constant is None else node.constant.tobytes() for node in (x, y)]
-        if (_TRAITS(x) != _TRAITS(y) or one != other) and not _live(a, b, i):
-            return f"a constant {describe(x.spec)} that the call made, or read from outside, was another one"
-    return ""
-
-
-def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
-    """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
-    live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
-    both = [{_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)]
-    known = both[0] & both[1]  # bodies of loops may be of calls before
-    return live | {n: x for n, x in b.sources.items() if n not in a.sources and _identity(x) in known}
-
-
-def shared_memory(a: Recording, b: Recording) -> bool:
-    """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
-    touched = {_identity(x) for x in a.written_outside}
-    return any(_identity(x) in touched for x in b.written_outside)
-
-
-def _identity(x: Any) -> tuple[str, int]:
-    return ("tensor", id(x)) if isinstance(x, Tensor) else ("memory", where(x))
-
-
-def _live(a: Recording, b: Recording, node: int) -> bool:
-    one, other = a.sources.get(node), b.sources.get(node)
-    there = one is not None and other is not None and (isinstance(one, Tensor) or one.size > 0)
-    return there and _identity(one) == _identity(other)

@@ -12,9 +12,9 @@ from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, native
 from tape.compiled.call_key import CallArguments, DynamicTime, Overhead, meet
-from tape.compiled.compiled_program import CompiledProgram, program_of
+from tape.compiled.compiled_program import CompiledProgram, difference, program_of, shared_memory
 from tape.compiled.native_checks import native_look
-from tape.compiled.recordings import Recording, difference, shared_memory
+from tape.compiled.recordings import Recording
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
@@ -64,6 +64,7 @@ class Specialization:
         self.various = ""  # why no program may ever serve: calls rarely go the same way twice
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
         self.keeps_all = False  # whether recordings keep all iterations of loops
+        self.views = False  # whether parts that index tensors of no dims pick have to be views
         self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
         self._look: tuple[Callable[[], int], Any] | None = None  # native code that looks whether all is as it was
@@ -89,7 +90,7 @@ class Specialization:
     def known(self) -> dict[str, Any]:
         """Return what a recording needs to know of the calls before."""
         known = {"earlier": self.recordings, "finder": self.reads, "contents": self.contents}
-        return known | {"keeps_all": self.keeps_all}
+        return known | {"keeps_all": self.keeps_all, "views": self.views}
 
     @property
     def may_repeat(self) -> bool:

@@ -44,8 +44,17 @@ def items_of(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
+def _is_number(key: Any) -> bool:
+    return type(key) is Tensor and not key.spec.shape
+
+
 def _by_part(call: Call) -> Tensor:
-    """Return ``x[key]``, and enter it: a view, or elements that are picked."""
+    """Return ``x[key]``, and enter it: a view, or elements that are picked; native code knows it by numbers."""
+    x, key = call.args
+    items = items_of(key)
+    if any(map(_is_number, items)) and is_basic(key) and not indexed_calls.is_followed(*items, adds=False):
+        numbered: Tensor = x[tuple([operator.index(k) if _is_number(k) else k for k in items])]
+        return numbered
     result: Tensor = call.run()
     if not enter_view(call, result, indexed=True):
         cache_gather(call, result, by_index)

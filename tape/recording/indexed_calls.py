@@ -428,11 +428,15 @@ def _within(index: Any, n: int, *, wraps: bool) -> Any:
     if _mapping_recorder() is not None:
         wrapped = index + (index < 0) * n if wraps else index
         return wrapped if are_within(index, -n * wraps, n) else None
-    within = bool(index.amin() >= 0)
+    within = bool(_least(index) >= 0)
     if wraps and not within:
         index = index + (index < 0) * n
-        within = bool(index.amin() >= 0)
-    return index if within and bool(index.amax() < n) else None
+        within = bool(_least(index) >= 0)
+    return index if within and bool((index.amax() if index.spec.shape else index) < n) else None
+
+
+def _least(index: Tensor) -> Tensor:
+    return index.amin() if index.spec.shape else index
 
 
 def are_within(index: Tensor, low: int, high: int) -> bool:

@@ -347,8 +347,6 @@ class HeadWatch(CodeListener):
                 self.refuse(f"{code.co_qualname} calls {min(asked)}, which tells tensors from numbers")
         if self.unfit:
             self.refuse(self.unfit)
-        if kept := loop_numbers.kept_views(self.recorder.recipe, self.recorder.tables.left):
-            self.refuse(kept)
 
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""

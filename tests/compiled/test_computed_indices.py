@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -452,3 +453,61 @@ def test_what_no_mask_or_number_is_raises_as_in_dynamic_mode() -> None:
                 wrap(function)(tape.arange(1.0, 6.0))
             messages.append((raised.type, str(raised.value)))
         assert messages[0] == messages[1]
+
+
+def chain(x: Any, s: Any) -> Any:
+    total = 0.0
+    for t in range(len(s) - 1):
+        total = total + x[s[t], s[t + 1]] ** 2
+    return total
+
+
+def looked_up(x: Any, s: Any) -> Any:
+    z = 0.0
+    for t in range(len(s)):
+        z = z * 0.9 + x[0][s[t]] * x[s[t], 1]
+    return z
+
+
+def row_and_element(x: Any, s: Any) -> Any:
+    return (x[s[0]] * x[:, s[1]]).sum() + x[s[2] - 4, s[3]]
+
+
+def written_at(x: Any, s: Any) -> Any:
+    u = x * 1.0
+    u[s[0], s[1]] = u[s[1], s[0]] * 2.0
+    return (u * u).sum()
+
+
+def added_in_place(x: Any, s: Any) -> Any:
+    u = x * 1.0
+    u[s[0]] += u[s[1], 0]
+    row = u[s[2]]
+    row *= 3.0
+    u[0] = 0.5
+    return (u * u).sum() + row.sum()
+
+
+@pytest.mark.parametrize("function", [chain, looked_up, row_and_element, written_at, added_in_place])
+@pytest.mark.parametrize("kind", [lambda x: x, tape.tensor], ids=["arrays", "tensors"])
+def test_index_tensors_of_no_dims_pick_as_others_do(function: Callable[..., Any], kind: Any) -> None:
+    dynamic = tape.value_and_grad(function)
+    compiled = of_max(dynamic)
+    for k in range(CALLS):
+        x, s = numbers(k, 4, 4), np.random.default_rng(k).integers(0, 4, size=12)
+        for found, expected in zip(compiled(kind(x), kind(s)), dynamic(x, tape.tensor(s)), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+    replayed = re.search(r"(\d+) replayed", compiled.explain())
+    assert (replayed is not None and int(replayed[1]) >= CALLS - 5) or function is added_in_place
+
+
+def test_index_tensors_of_no_dims_out_of_bounds_raise() -> None:
+    compiled = of_max(lambda x, i: x[i] * 2.0)
+    x = tape.arange(5.0)
+    for k in (0, 4, -1, 5, 2, -6, -5, 3):
+        i = tape.tensor(k)
+        if -5 <= k < 5:
+            assert compiled(x, i).item() == 2.0 * (k % 5)
+        else:
+            with pytest.raises(IndexError, match=f"index {k} is out of bounds"):
+                compiled(x, i)
