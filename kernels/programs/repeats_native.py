@@ -160,6 +160,37 @@ def marks_from(tables: RecorderTables, begin):
     return count
 
 
+def reads_moved(tables: RecorderTables, repeats: RepeatSearch, begin, end, first):
+    """Whether steps read a view, made before a node, that is of another place in each iteration."""
+    words, at, none = tables.steps.address, begin, tables.none
+    while at < end:
+        size = HEAD + repeats.counts[word(words, at)]
+        for k in range(at + HEAD, at + size):
+            now = word(words, k)
+            if 0 <= now < first and now != word(words, k - repeats.words):
+                here, before = node_at(tables, now), node_at(tables, now - repeats.nodes)
+                if here.base != none and number_in(here.offset, none) != number_in(before.offset, none):
+                    return True
+        at += size
+    return False
+
+
+@kept_apart
+def words_to_begin(tables: RecorderTables, repeats: RepeatSearch, begin):
+    """Behind how many words of an iteration no view is needed that was made before and moves; -1 if there are none.
+
+    What is not kept ends there: such a view would be one of an iteration that is not kept.
+    """
+    at, end, first = begin, begin + repeats.words, c_api.PyList_Size(tables.nodes) - repeats.nodes
+    while at < end:
+        before = first - repeats.nodes
+        if not reads_moved(tables, repeats, at, end, first) and not reads_moved(tables, repeats, begin, at, before):
+            return at - begin
+        first = max(first, word(tables.steps.address, at + 1) + 1)
+        at += HEAD + repeats.counts[word(tables.steps.address, at)]
+    return -1
+
+
 @kept_apart
 def find_period(tables: RecorderTables, repeats: RepeatSearch):
     """Look for the shortest period in which the last steps have been repeated three times."""
@@ -174,10 +205,11 @@ def find_period(tables: RecorderTables, repeats: RepeatSearch):
             begin = start_of(repeats, count, period)
             repeats.words = end - begin
             repeats.numbers = numbers_between(tables, repeats, begin, end)
-            if is_alike(tables, repeats, 0):
+            more = words_to_begin(tables, repeats, begin) if is_alike(tables, repeats, 0) else -1
+            if more >= 0:
                 repeats.marks = marks_from(tables, begin)
                 repeats.alike = 3
-                repeats.boundary = end + repeats.words
+                repeats.boundary = end + repeats.words + more
                 return
     repeats.boundary = 0
     repeats.look = end + max(end // 2, structs.STARTS // 8)
