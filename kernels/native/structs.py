@@ -78,8 +78,8 @@ class RegistryTable(Struct):
     ellipsis: int
     new_view: int  # NumPy's function that makes an array of given memory
     set_base: int  # NumPy's function that says whose memory it is
-    mode: int  # the context variable of the mode in force
     recorder: int  # the context variable of the recorder that is notified of operations
+    recorder_type: int  # what such a recorder is
     true: int
     pooled: int  # what makes an array in the pool
     leaf_type: int  # the type of leaves' slots
@@ -570,6 +570,15 @@ APART, SAME, OVERLAPPING = range(3)
 
 
 # The steps of a program that is recorded as words, and what its recorder knows.
+
+
+class RecorderObject(Struct, start=16, step=8):
+    """A :class:`tape.tensors.modes.SoleRecorder`."""
+
+    notify: int
+    tape: int
+    thread: int
+    words: int
 
 
 class StepWords(Struct):

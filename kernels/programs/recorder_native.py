@@ -19,14 +19,14 @@ from kernels.native.structs import (
     RecorderTables,
 )
 from kernels.programs.program import HEAD
-from kernels.programs.repeats_native import kept, look_for_repeats, node_at, shift_of
+from kernels.programs.repeats_native import item, kept, length, look_for_repeats, node_at, shift_of
 
 CONTROL = True
 
 UNKNOWN = -2
 FLOAT, INTEGER, WRITTEN = 1, 3, 5  # what stands for a number among the forms of operands; for none of a write
-ODD = 5871781006564002453
-
+ODD, PLACE = 5871781006564002453, 40
+"""Spreads words over a table; above which bit of the product a place begins."""
 
 NAMED = 3  # operands whose forms are words of a key; those of others are mixed
 
@@ -76,7 +76,7 @@ def node_of(tables: RecorderTables, x: TensorObject):
             if at >= 0:
                 return at
         at = foreign_node(tables, x)
-    same = at >= 0 and at < c_api.PyList_Size(forms) and c_api.PyList_GetItem(forms, at) == x.form
+    same = at >= 0 and at < length(forms) and item(forms, at) == x.form
     return at if same else -1
 
 
@@ -122,15 +122,14 @@ def read(tables: RecorderTables, call: RecordedCall, key: KnownStep, words):
 
 def row_of(tables: RecorderTables, key: KnownStep):
     """The row of steps that are alike, or the empty row where it is to be entered."""
-    at = 0
-    for k in range(KnownStep.kind):
-        at = mixed(at, word(key, k))
+    of_operands = key.first * 2654435761 + key.second * 4052930377 + key.third * 1609587929392839161 + key.rest * 40503
+    at = key.operation * 7919 + key.form * ODD + key.params * 97 + of_operands
+    at = (at * ODD) >> PLACE
     row, same = KnownStep(0), False
     while not same:
         row = KnownStep(tables.rows + 8 * KnownStep.SIZE * (at & tables.mask))
-        same = True
-        for k in range(KnownStep.kind):
-            same = same and word(row, k) == word(key, k)
+        same = row.form == key.form and row.first == key.first and row.second == key.second and row.third == key.third
+        same = same and row.operation == key.operation and row.params == key.params and row.rest == key.rest
         same = same or row.operation == 0
         at += 1
     return row
@@ -146,9 +145,9 @@ def enter_constant(tables: int, constant: int) -> None:
 def differing(ones: int, others: int, none: int, out: int) -> int:
     """Write the first nodes of each pair in two lists of equal lengths that differ, or are constants; how many."""
     one, other, count = NodeObject(0), NodeObject(0), 0
-    for k in range(c_api.PyList_Size(ones)):
-        if c_api.PyList_GetItem(ones, k) != one or c_api.PyList_GetItem(others, k) != other:
-            one, other = NodeObject(c_api.PyList_GetItem(ones, k)), NodeObject(c_api.PyList_GetItem(others, k))
+    for k in range(length(ones)):
+        if item(ones, k) != one or item(others, k) != other:
+            one, other = NodeObject(item(ones, k)), NodeObject(item(others, k))
             if one.constant != none or other.constant != none or are_alike(one, other, none) == 0:
                 store_i8(out + 8 * count, k)
                 count += 1
@@ -217,7 +216,7 @@ def numbered(tables: RecorderTables, call: RecordedCall, words):
                 c_api.Py_IncRef(x)
             failed += 1 if x == 0 or c_api.PyList_Append(numbers, x) != 0 else 0
             dropped(x)
-            store_i8(words + 8 * i, -c_api.PyList_Size(numbers))
+            store_i8(words + 8 * i, -length(numbers))
     return failed
 
 
@@ -273,12 +272,12 @@ def hold(tables: RecorderTables, result: TensorObject):
     tables.room -= size + RESULT_BYTES
     if tables.room > 0:
         return 1 if c_api.PyList_Append(results, result) != 0 else 0
-    return 1 if c_api.PyList_SetSlice(results, 0, c_api.PyList_Size(results), 0) != 0 else 0
+    return 1 if c_api.PyList_SetSlice(results, 0, length(results), 0) != 0 else 0
 
 
 def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at):
     """Append a step and its result; return how much failed."""
-    index, steps, result = c_api.PyList_Size(tables.nodes), tables.steps, TensorObject(call.result)
+    index, steps, result = length(tables.nodes), tables.steps, TensorObject(call.result)
     failed = numbered(tables, call, at + 8 * HEAD)
     failed += 1 if c_api.PyList_Append(tables.nodes, node) != 0 else 0
     failed += 1 if c_api.PyList_Append(tables.forms, result.form) != 0 else 0
@@ -298,8 +297,8 @@ def recorded(tables: RecorderTables, call: RecordedCall):
         return -1
     # From here on no Python code runs.
     steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
-    at, count = steps.address + 8 * steps.used, c_api.PyList_Size(tables.nodes)
-    room = count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room
+    at, count = steps.address + 8 * steps.used, length(tables.nodes)
+    room = count == length(tables.forms) and steps.used + HEAD + call.count <= steps.room
     if room and read(tables, call, key, at + 8 * HEAD) != 0:
         row = KnownStep(row_of(tables, key))
     known = row != 0 and row.operation != 0 and row.shows == call.shows
@@ -371,7 +370,7 @@ def recorded_write(tables: RecorderTables, op, x: TensorObject, value: TensorObj
     place = steps.address + 8 * steps.used
     if of_value < 0:
         c_api.PyList_Append(tables.numbers, value)
-        of_value = -c_api.PyList_Size(tables.numbers)
+        of_value = -length(tables.numbers)
     store_i8(place, row.kind)
     store_i8(place + 8, at)
     store_i8(place + 16, at)

@@ -44,8 +44,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "finds_repeats", "forms", "known", "left", "lost",
-        "nodes", "owned", "results", "search", "serial", "steps", "words",
+        "_constants", "_foreign", "_kept", "_kinds", "_room", "_rows", "finds_repeats", "forms", "known", "left",
+        "lost", "nodes", "owned", "results", "search", "serial", "steps", "words",
     )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
@@ -62,10 +62,11 @@ class Tables:
         self.owned = Words()
         """The program's own memory, what it writes and arguments': where each part begins and ends."""
         self._kinds: dict[Any, int] = {}
+        self._room = _FEW_HELD
         self.search: FoundIterations | None = None
         self.finds_repeats = False
         self.left: set[int] = set()  # nodes of tensors that became others
-        self.lost = False  # whether an iteration was needed that was not kept
+        self.lost = False  # whether an iteration was needed that was not kept, or a result that was not held
 
     def connect(self, tensor: type, *, repeats: bool) -> None:
         """Have native code record what it repeats; with ``repeats`` iterations like the one before are not kept."""
@@ -86,7 +87,7 @@ class Tables:
         self.words = np.array(
             row(
                 RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
-                steps=head, owned=owned, room=_HELD, thread=get_ident(),
+                steps=head, owned=owned, room=_FEW_HELD, thread=get_ident(),
                 repeats=where(self.search.words),
             )
         )  # fmt: skip
@@ -100,8 +101,14 @@ class Tables:
             return kept
         return self.known.get(id(x))
 
+    def hold_more(self) -> None:
+        """Hold as many results as may be."""
+        if self.words is not None:
+            self.words[RecorderTables.room] = self._room = _HELD
+
     def keep_all(self) -> None:
-        """Keep all iterations from now on; earlier ones that were not are needed."""
+        """Keep all iterations from now on; earlier ones that were not are needed, and results, if more may be held."""
+        self.lost |= not self.holds_all and self._room < _HELD
         if self.search is not None:
             self.lost |= bool(self.search.words[RepeatSearch.parts])
             self.search.stop()
@@ -274,7 +281,8 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_HELD = 1 << 24  # bytes of results that are held
+_FEW_HELD, _HELD = 1 << 20, 1 << 24
+"""Bytes of results that are held: at first, and where a gradient was taken inside of a call that had more."""
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""
 _WRITTEN = 5  # recorder_native.py

@@ -219,7 +219,7 @@ def input_of(x: Any) -> Tensor:
 
 
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
-_PLAIN_ARGUMENTS = (bool, int, str, type(None))
+_PLAIN_ARGUMENTS = frozenset((bool, int, str, type(None)))
 
 
 def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[list[Any], list[Tensor]] | None:
@@ -229,9 +229,11 @@ def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[li
     """
     inputs, values, seen = list(args), list[Tensor](), set[int]()
     for i, x in enumerate(args):
-        if i in others or type(x) in _PLAIN_ARGUMENTS:
+        kind = type(x)
+        if i in others or kind in _PLAIN_ARGUMENTS:
             continue
-        if _kind(x) is None or id(x) in seen:
+        is_value = x.dtype.kind in _KINDS if kind is np.ndarray else _kind(x) is not None
+        if not is_value or id(x) in seen:
             return None
         if not isinstance(x, float):
             seen.add(id(x))

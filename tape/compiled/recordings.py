@@ -477,7 +477,7 @@ class Recording:
         self.kept: dict[int, Any] = {}
         self.discarded = False  # whether it tells of this call alone
         self.lost = recorder.tables.lost
-        """Whether it has not kept iterations that were needed: it tells nothing."""
+        """Whether it has not kept iterations or results that were needed: it tells nothing."""
         self.drawn = self.impure = ""
         """Why the call cannot be replayed, if it drew random numbers of NumPy's or Python's; why no call can be."""
 
@@ -539,11 +539,13 @@ def record_call(
 
     Where there were ``earlier`` calls, the user's lines are kept, and ``finder`` hears what code runs; where values
     left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
-    mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
+    mode on. Iterations that do what the one before did are not kept, and few results held, unless ``keeps_all``.
     """
     guarded = any(recording.guards for recording in earlier)
     before, recorder = modes.current(), CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all))
     mode, hears = before._replace(recorder=recorder, grad=graded or before.grad), frame_events.CodeListener
+    if keeps_all:
+        recorder.tables.hold_more()
     recorder.begun = [ArrayContent(content.array) for content in contents]
     watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else hears(finder.note) if earlier else None
     under = mode, _called, recorder, function, inputs, watch

@@ -317,9 +317,12 @@ if NATIVELY:
         RegistryTable.set_base: table()[SET_BASE],
         RegistryTable.active: id(modes._active),
         RegistryTable.recorder: id(modes._sole_recorder),
-        RegistryTable.mode: id(modes._mode),
         RegistryTable.tape_type: id(Tape),
         RegistryTable.hit: jit.load_module("calls.functions_native").hit.address,
         **dict(zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True)),
     }.items():
         memory.put(memory.REGISTRY.address, at, word)
+    if place_of(modes.SoleRecorder, *structs.RecorderObject.FIELDS) == [
+        at for at, _ in structs.RecorderObject.FIELDS.values()
+    ]:
+        memory.REGISTRY.set(recorder_type=id(modes.SoleRecorder))
