@@ -295,6 +295,8 @@ def recorded(tables: RecorderTables, call: RecordedCall):
     made = NodeObject(c_api.PyType_GenericAlloc(tables.node_type, 0) if call.shows != 0 else 0)
     if made == 0 and call.shows != 0:
         return -1
+    if made != 0:  # nothing in it leads back to it
+        c_api.PyObject_GC_UnTrack(made)
     # From here on no Python code runs.
     steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
     at, count = steps.address + 8 * steps.used, length(tables.nodes)

@@ -182,7 +182,7 @@ class Tables:
     def dtypes(self) -> set[str]:
         """Return the names of the dtypes that steps have."""
         specs = {spec for _, _, _, kinds in self._kinds for spec in kinds if isinstance(spec, Spec)}
-        return {dtype.name for dtype in {spec.dtype for spec in specs}}
+        return {_name_of(dtype) for dtype in {spec.dtype for spec in specs}}
 
     def step_added(self) -> None:
         """Take in a step that was added last, with its nodes."""
@@ -237,6 +237,12 @@ class Tables:
         enter = jit.load_module("programs.recorder_native").enter.entry_point
         enter(where(self.words), where(words), where(forms), len(forms))
         self._kept.append((op, form, params))
+
+
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    """Return the name of a dtype, which NumPy takes 30 us to make."""
+    return str(dtype.name)
 
 
 def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:

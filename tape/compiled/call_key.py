@@ -227,7 +227,7 @@ def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[li
 
     ``others`` are the positions of arguments that are as they are.
     """
-    inputs, values, seen = list(args), list[Tensor](), set[int]()
+    inputs, values, seen = list(args), [], set()
     for i, x in enumerate(args):
         kind = type(x)
         if i in others or kind in _PLAIN_ARGUMENTS:

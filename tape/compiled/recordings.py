@@ -588,7 +588,7 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
     leaves, template = flattened(result, none=True)
-    outputs = list[int]()
+    outputs: list[int] = []
     try:
         outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     except REFUSED as error:
