@@ -610,6 +610,7 @@ class RecorderTables(Struct):
     results: int  # tensors that steps have made,
     room: int  # and of how many more bytes, and tensors times RESULT_BYTES, they are held
     numbers: int
+    kept: int  # a list of what rows refer to
     rows: int  # a table of :class:`KnownStep`
     mask: int  # of its rows
     constants: int  # as many rows of :class:`KnownConstant`; 0 where constants are not known by their memory
@@ -667,7 +668,8 @@ class KnownStep(Struct):
     third: int
     rest: int  # whether the result has a slot, mixed with the forms of further operands
     kind: int  # the number of the kind
-    node: int
+    node: int  # of the result: of a view the last, which is taken again for the next where that is of the same place
+    held: int  # where that is among what is kept
     shows: int  # whether the result is of the memory of its first operand
     is_graded: int  # of a write, whether its gradient is recorded
 

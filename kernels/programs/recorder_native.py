@@ -19,11 +19,12 @@ from kernels.native.structs import (
     RecorderTables,
 )
 from kernels.programs.program import HEAD
-from kernels.programs.repeats_native import item, kept, length, look_for_repeats, node_at, shift_of
+from kernels.programs.repeats_native import item, kept, length, look_for_repeats, node_at, number_in, shift_of
 
 CONTROL = True
 
 UNKNOWN = -2
+NONE_MADE = -3  # a node that is to be made first, which may run any Python code
 FLOAT, INTEGER, WRITTEN = 1, 3, 5  # what stands for a number among the forms of operands; for none of a write
 ODD, PLACE = 5871781006564002453, 40
 """Spreads words over a table; above which bit of the product a place begins."""
@@ -180,28 +181,43 @@ def enter(tables: int, key: int, forms: int, count: int) -> None:
 
 
 @kept_apart
-def placed(tables: RecorderTables, row: KnownStep, call: RecordedCall, node: NodeObject):
-    """Say of which memory a view is a part; False where Python has to."""
+def placed(tables: RecorderTables, row: KnownStep, call: RecordedCall, made: NodeObject):
+    """The node that says of which memory a view is a part: the last of its kind if that does, or else ``made``.
+
+    0 where Python has to say it, NONE_MADE if there is none.
+    """
     result = TensorObject(call.result)
-    base = TensorObject(result.base)
+    base, family = TensorObject(result.base), -1
     source = base if base != 0 else TensorObject(call.args[0])
     at = node_of(tables, source)
     if at < 0 or kind_of(source.value) != tables.array_type or kind_of(result.value) != tables.array_type:
-        return False
-    array, above, template = result.value, node_at(tables, at), NodeObject(row.node)
-    root = at if above.base == tables.none else c_api.PyLong_AsLongLong(above.base)
-    if node_at(tables, root).constant != tables.none or elements(array.shape, array.ndim) == 0:
-        return False
-    offset = c_api.PyLong_AsLongLong(above.offset) + array.data - source.value.data
-    node.spec = owned(template.spec)
-    node.differentiable = owned(template.differentiable)
-    node.base = c_api.PyLong_FromLongLong(root)
-    node.offset = c_api.PyLong_FromLongLong(offset)
-    node.buffer_offset = c_api.PyLong_FromLongLong(result.offset if base != 0 else 0)
-    node.family = c_api.PyLong_FromLongLong(at) if base != 0 else owned(tables.none)
-    node.constant = owned(tables.none)
-    node.argument = owned(tables.false)
-    return node.base != 0 and node.offset != 0 and node.buffer_offset != 0 and node.family != 0
+        return 0
+    array, above, last, none = result.value, node_at(tables, at), NodeObject(row.node), tables.none
+    root = at if above.base == none else c_api.PyLong_AsLongLong(above.base)
+    if node_at(tables, root).constant != none or elements(array.shape, array.ndim) == 0:
+        return 0
+    offset, buffer = c_api.PyLong_AsLongLong(above.offset) + array.data - source.value.data, 0
+    if base != 0:
+        buffer = result.offset
+        family = at
+    same = number_in(last.base, none) == root and number_in(last.offset, none) == offset
+    if same and number_in(last.family, none) == family and number_in(last.buffer_offset, none) == buffer:
+        return last
+    if made == 0:
+        return NONE_MADE
+    made.spec = owned(last.spec)
+    made.differentiable = owned(last.differentiable)
+    made.base = c_api.PyLong_FromLongLong(root)
+    made.offset = c_api.PyLong_FromLongLong(offset)
+    made.buffer_offset = c_api.PyLong_FromLongLong(buffer)
+    made.family = c_api.PyLong_FromLongLong(at) if base != 0 else owned(none)
+    made.constant = owned(none)
+    made.argument = owned(tables.false)
+    if made.base == 0 or made.offset == 0 or made.buffer_offset == 0 or made.family == 0:
+        return 0
+    row.node = made
+    c_api.PyList_SetItem(tables.kept, row.held, owned(made))
+    return made
 
 
 def numbered(tables: RecorderTables, call: RecordedCall, words):
@@ -289,29 +305,37 @@ def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at)
     return failed
 
 
-def recorded(tables: RecorderTables, call: RecordedCall):
-    if tables.marks != 0 and marked(tables) == 0:
-        return -1
-    made = NodeObject(c_api.PyType_GenericAlloc(tables.node_type, 0) if call.shows != 0 else 0)
-    if made == 0 and call.shows != 0:
-        return -1
-    if made != 0:  # nothing in it leads back to it
-        c_api.PyObject_GC_UnTrack(made)
-    # From here on no Python code runs.
+def recorded_at(tables: RecorderTables, call: RecordedCall, made):
+    """Record an operation, a view as the node made; NONE_MADE if there is to be one. No Python code runs."""
     steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
     at, count = steps.address + 8 * steps.used, length(tables.nodes)
     room = count == length(tables.forms) and steps.used + HEAD + call.count <= steps.room
     if room and read(tables, call, key, at + 8 * HEAD) != 0:
         row = KnownStep(row_of(tables, key))
-    known = row != 0 and row.operation != 0 and row.shows == call.shows
-    if known and (made == 0 or placed(tables, row, call, made)):
-        node = made if made != 0 else row.node
-        done = 1 if append(tables, row, call, node, at) == 0 else -1
-        if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
-            done = -1
-        if done == 1:
-            look_for_repeats(tables)
-    dropped(made)
+    if row == 0 or row.operation == 0 or row.shows != call.shows:
+        return 0
+    node = placed(tables, row, call, made) if call.shows != 0 else row.node
+    if node == 0 or node == NONE_MADE:
+        return node
+    done = 1 if append(tables, row, call, node, at) == 0 else -1
+    if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
+        done = -1
+    if done == 1:
+        look_for_repeats(tables)
+    return done
+
+
+def recorded(tables: RecorderTables, call: RecordedCall):
+    if tables.marks != 0 and marked(tables) == 0:
+        return -1
+    done = recorded_at(tables, call, 0)
+    if done == NONE_MADE:
+        made = c_api.PyType_GenericAlloc(tables.node_type, 0)
+        if made == 0:
+            return -1
+        c_api.PyObject_GC_UnTrack(made)  # nothing in it leads back to it
+        done = recorded_at(tables, call, made)
+        dropped(made)
     return -1 if c_api.PyErr_Occurred() != 0 else done
 
 

@@ -84,6 +84,7 @@ class Tables:
         objects |= {name: id(getattr(self, name)) for name in ("known", "nodes", "forms", "results")}
         head, owned = (words.buffer_info()[0] for words in (self.steps.head, self.owned.head))
         self._kept: list[Any] = []
+        objects["kept"] = id(self._kept)
         self.words = np.array(
             row(
                 RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
@@ -216,8 +217,9 @@ class Tables:
         if self.words is None:
             return
         node, views = self.nodes[-1], isinstance(op, View)
-        self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
         self._kept.append(node)
+        of_node = {"node": id(node), "held": len(self._kept) - 1, "shows": views}
+        self._enter(op, params if params or not views else None, operands, result, kind, **of_node)
 
     def repeats_write(
         self, op: Op, params: tuple[Any, ...], operands: Sequence[int], base: Any, kind: int, *, graded: bool

@@ -195,8 +195,10 @@ def shared_input(x: Any) -> Tensor:
     """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
     if isinstance(x, Tensor):
         return x
-    x = constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
-    return mark_exported_to_numpy(x)
+    if not isinstance(x, np.ndarray):
+        return mark_exported_to_numpy(input_of(x))
+    array = usable(x)
+    return mark_exported_to_numpy(constant_tensor(array if array.ndim else scalar_or_array(array)))
 
 
 def is_separated(values: Sequence[Any]) -> bool:

@@ -295,7 +295,7 @@ def state_of(generator: Any) -> Any:
     """Return what tells states of a generator apart."""
     if issubclass(type(generator), random.Random):
         if type(generator) is random.Random and _has_words():  # ``getstate`` takes 15 us
-            return _words_of(generator), generator.gauss_next
+            return _words_of(generator), vars(generator).get("gauss_next")
         return random.Random.getstate(generator)
     bits = generator if issubclass(type(generator), np.random.BitGenerator) else generator._bit_generator
     if type(bits) is np.random.MT19937:  # whose ``state`` takes 30 us
