@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from kernels.language.llvm_values import kept_apart
 from kernels.native import c_api, structs
-from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, tape_registry, three_words
+from kernels.native.c_api import (
+    ArrayObject,
+    RecorderObject,
+    TensorObject,
+    array_copy,
+    sixteen_words,
+    tape_registry,
+    three_words,
+)
 from kernels.native.memory import HEADER, bits_of, call_two, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of
-from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RecorderObject, RecorderTables, RegistryTable
+from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RecorderTables, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
 

@@ -99,6 +99,15 @@ class ListObject(Struct, start=HEADER, step=8):
     items: Array[int]
 
 
+class RecorderObject(Struct, start=16, step=8):
+    """A :class:`tape.tensors.modes.SoleRecorder`."""
+
+    notify: int
+    tape: int
+    thread: int
+    words: int
+
+
 class DTypeObject(Struct, start=28, step=8):
     """A dtype of NumPy's."""
 

@@ -572,15 +572,6 @@ APART, SAME, OVERLAPPING = range(3)
 # The steps of a program that is recorded as words, and what its recorder knows.
 
 
-class RecorderObject(Struct, start=16, step=8):
-    """A :class:`tape.tensors.modes.SoleRecorder`."""
-
-    notify: int
-    tape: int
-    thread: int
-    words: int
-
-
 class StepWords(Struct):
     """The steps of a program, end to end."""
 

@@ -468,9 +468,7 @@ class Recording:
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.unrolled = ""  # why a loop stays Python
-        self.is_trial = (
-            False  # whether the next recording has numbers of a loop as tensors, which are numbers in this one
-        )
+        self.is_trial = False  # whether the next recording has numbers of a loop as tensors, numbers in this one
         self.numbers = frozenset[Any]()  # the loops whose numbers were tensors
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure

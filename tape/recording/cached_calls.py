@@ -24,7 +24,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.language import jit
 from kernels.native import memory, structs
-from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
+from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, RecorderObject, agrees, table
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
 from tape.tensors import modes
@@ -322,7 +322,5 @@ if NATIVELY:
         **dict(zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True)),
     }.items():
         memory.put(memory.REGISTRY.address, at, word)
-    if place_of(modes.SoleRecorder, *structs.RecorderObject.FIELDS) == [
-        at for at, _ in structs.RecorderObject.FIELDS.values()
-    ]:
+    if place_of(modes.SoleRecorder, *RecorderObject.FIELDS) == [at for at, _ in RecorderObject.FIELDS.values()]:
         memory.REGISTRY.set(recorder_type=id(modes.SoleRecorder))
