@@ -27,8 +27,8 @@ from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
 from tape.tensors.operands import usable
 from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
-from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import is_view, mark_exported_to_numpy
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, lent, scalar_or_array
+from tape.tensors.view_families import is_view, mark_exported_to_numpy, protect
 from tape.transforms.value_and_grad import share_memory
 from tape.watching.snapshots import Same
 
@@ -195,10 +195,13 @@ def shared_input(x: Any) -> Tensor:
     """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
     if isinstance(x, Tensor):
         return x
-    if not isinstance(x, np.ndarray):
-        return mark_exported_to_numpy(input_of(x))
-    array = usable(x)
-    return mark_exported_to_numpy(constant_tensor(array if array.ndim else scalar_or_array(array)))
+    shared: Tensor | None = lent(x)
+    if shared is None:
+        made = constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
+        return mark_exported_to_numpy(made)
+    if expose(x):
+        protect(x)
+    return shared
 
 
 def is_separated(values: Sequence[Any]) -> bool:
