@@ -44,8 +44,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_room", "_rows", "finds_repeats", "forms", "known", "left",
-        "lost", "nodes", "owned", "results", "search", "serial", "steps", "words",
+        "_constants", "_fields", "_foreign", "_kept", "_kinds", "_room", "_rows", "finds_repeats", "forms", "known",
+        "left", "lost", "nodes", "owned", "results", "search", "serial", "steps", "words",
     )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
@@ -92,6 +92,7 @@ class Tables:
                 repeats=where(self.search.words),
             )
         )  # fmt: skip
+        self._fields = memoryview(self.words)
 
     def node_of(self, x: Any) -> int | None:
         """Return the node of a tensor; None if it has none."""
@@ -137,11 +138,11 @@ class Tables:
 
     def _count(self, more: int) -> None:
         if self.words is not None:
-            self.words[RecorderTables.alive] += more
+            self._fields[RecorderTables.alive] += more
 
     def made(self, x: Any) -> None:
         """Hold a tensor that a step has made, if there is room."""
-        if self.words is None or self.words[RecorderTables.room] > 0:
+        if self.words is None or self._fields[RecorderTables.room] > 0:
             self.results.append(x)
 
     @property
@@ -230,14 +231,14 @@ class Tables:
     def _enter(self, op: Op, params: Any, operands: Sequence[int], result: Any, kind: int, **more: int) -> None:
         if self.words is None or len(self._kept) >= _ROWS:
             return
-        form, slot, forms = result._form, result._slot, np.array(operands, np.int64)  # noqa: SLF001 (a tensor's)
+        form, slot, forms = result._form, result._slot, array("q", operands)  # noqa: SLF001 (a tensor's)
         place = 0 if params is None else id(params)
         key = row(
             KnownStep, operation=id(op), form=id(form), params=place, rest=int(type(slot) is int), kind=kind, **more
         )
-        words = np.array(key)
+        words = array("q", key)
         enter = jit.load_module("programs.recorder_native").enter.entry_point
-        enter(where(self.words), where(words), where(forms), len(forms))
+        enter(where(self.words), words.buffer_info()[0], *forms.buffer_info())
         self._kept.append((op, form, params))
 
 
@@ -310,6 +311,7 @@ class FoundIterations:
             RepeatSearch.saved: where(self._head),
         }.items():  # fmt: skip
             self.words[field] = value
+        self._fields = memoryview(self.words)  # read in a third of the time
 
     def stop(self) -> None:
         """Look for no more repeats."""
@@ -334,7 +336,7 @@ class FoundIterations:
     def kept(self, number: int) -> int | None:
         """Return the node that stands for the number of a tensor; None where it is of an iteration that is not kept."""
         above = NODE_MASK
-        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+        for repeat in reversed(self.rows()) if self._fields[RepeatSearch.parts] else ():
             at = number - int(repeat[RepeatWords.shift])
             if at >= repeat[RepeatWords.node]:
                 moves = at < repeat[RepeatWords.end] and self._moves(at, int(repeat[RepeatWords.nodes]))
@@ -347,7 +349,7 @@ class FoundIterations:
 
     def number(self, node: int) -> int:
         """Return the number of a tensor for its node."""
-        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+        for repeat in reversed(self.rows()) if self._fields[RepeatSearch.parts] else ():
             if node >= repeat[RepeatWords.node]:
                 return node + int(repeat[RepeatWords.shift])
         return node
