@@ -169,19 +169,19 @@ def marks_from(tables: RecorderTables, begin):
     return count
 
 
-def reads_moved(tables: RecorderTables, repeats: RepeatSearch, begin, end, first):
-    """Whether steps read a view, made before a node, that is of another place in each iteration."""
-    words, at, none = tables.steps.address, begin, tables.none
+def behind_moved(tables: RecorderTables, repeats: RepeatSearch, begin, end, first):
+    """Behind the last step that reads a view, made before a node, of another place in each iteration; 0: none does."""
+    words, at, none, last = tables.steps.address, begin, tables.none, 0
     while at < end:
-        size = HEAD + repeats.counts[word(words, at)]
-        for k in range(at + HEAD, at + size):
+        behind = at + HEAD + repeats.counts[word(words, at)]
+        for k in range(at + HEAD, behind):
             now = word(words, k)
             if 0 <= now < first and now != word(words, k - repeats.words):
                 here, before = node_at(tables, now), node_at(tables, now - repeats.nodes)
                 if here.base != none and number_in(here.offset, none) != number_in(before.offset, none):
-                    return True
-        at += size
-    return False
+                    last = behind
+        at = behind
+    return last
 
 
 @kept_apart
@@ -191,12 +191,13 @@ def words_to_begin(tables: RecorderTables, repeats: RepeatSearch, begin):
     What is not kept ends there: such a view would be one of an iteration that is not kept.
     """
     at, end, first = begin, begin + repeats.words, length(tables.nodes) - repeats.nodes
-    while at < end:
-        before = first - repeats.nodes
-        if not reads_moved(tables, repeats, at, end, first) and not reads_moved(tables, repeats, begin, at, before):
+    while at < end and behind_moved(tables, repeats, begin, at, first - repeats.nodes) == 0:
+        last = behind_moved(tables, repeats, at, end, first)
+        if last == 0:
             return at - begin
-        first = max(first, word(tables.steps.address, at + 1) + 1)
-        at += HEAD + repeats.counts[word(tables.steps.address, at)]
+        while at < last:
+            first = max(first, word(tables.steps.address, at + 1) + 1)
+            at += HEAD + repeats.counts[word(tables.steps.address, at)]
     return -1
 
 
