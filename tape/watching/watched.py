@@ -474,8 +474,8 @@ def _code_within(code: types.CodeType) -> Iterator[types.CodeType]:
 @functools.lru_cache(1 << 8)
 def paths_within(code: types.CodeType, method: bool) -> tuple[Path, ...]:
     """Return what a function's code, and that of functions defined in it, reads from outside, each once."""
-    found = (path for inner in _code_within(code) for path in paths(inner, method and inner is code) if path)
-    return tuple(dict.fromkeys(found))
+    each = (path for inner in _code_within(code) for path in paths(inner, method and inner is code) if path)
+    return tuple(dict.fromkeys(each))
 
 
 def _is_cache(function: types.FunctionType, start: tuple[str, Any], value: Any) -> bool:
