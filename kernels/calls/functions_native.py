@@ -288,7 +288,7 @@ def base_of(x: TensorObject, entry: CallEntry):
 
 
 def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
-    """Whether native code can make the view now: not where dead views are to be forgotten, or the tape is full."""
+    """Whether native code can make the view now: not where the tape is full."""
     x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~3), entry.block
     views, value = TensorObject(base_of(x, entry)).views, CallOperand(call.operands).object
     count = c_api.PyList_Size(views) if views != 0 else 0
@@ -296,16 +296,33 @@ def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
         c_api.PyErr_Clear()
     if value == 0 or kind_of(value) != registry.array_type:
         return False
-    if count < 0 or (count >= structs.MOST_VIEWS and (count + 1) & count == 0):
+    if count < 0:
         return False
     return block == 0 or (t.size + block.entries <= t.room and reserve(t, block.entries) != 0)
+
+
+@kept_apart
+def forget_dead(registry: RegistryTable, views):
+    """Take the weak references of dead views from a list of them; no Python code runs."""
+    count, alive = c_api.PyList_Size(views), 0
+    for k in range(count):
+        reference = c_api.PyList_GetItem(views, k)
+        view = c_api.PyObject_CallNoArgs(reference)
+        if view != registry.none:
+            if alive != k:
+                c_api.PyList_SetItem(views, alive, owned(reference))
+            alive += 1
+        c_api.Py_DecRef(view)
+    c_api.PyList_SetSlice(views, alive, count, 0)
 
 
 def give_view(registry, call: CallRequest, entry: CallEntry, result: TensorObject, reference):
     """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
     x, operands, words, results = TensorObject(load_i8(call.args)), call.operands, call.words, three_words()
     base, offset = TensorObject(base_of(x, entry)), CallOperand(operands + CallOperand.SIZE)
-    value = ArrayObject(x.value)
+    value, count = ArrayObject(x.value), c_api.PyList_Size(base.views)
+    if count >= structs.MOST_VIEWS and (count + 1) & count == 0:
+        forget_dead(registry, base.views)
     data, flags = value.data + part_of(entry, words, CallEntry.start), value.flags & entry.flags
     c_api.Py_IncRef(value)
     made = laid_out(registry, value.dtype, entry.ndim, entry.shape, entry.strides, data, flags, value)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from kernels.language.llvm_values import kept_apart
 from kernels.native import c_api, structs
-from kernels.native.c_api import ArrayObject, TensorObject, array_copy, sixteen_words, tape_registry, three_words
+from kernels.native.c_api import (
+    ArrayObject,
+    RecorderObject,
+    TensorObject,
+    array_copy,
+    sixteen_words,
+    tape_registry,
+    three_words,
+)
 from kernels.native.memory import HEADER, bits_of, call_two, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of
 from kernels.native.structs import CallEntry, CallOperand, RecordedCall, RecorderTables, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
-
-RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_TABLES, RECORDER_ITEMS = range(6)
 
 
 def look_at(variable):
@@ -30,24 +36,18 @@ def header_of(registry: RegistryTable, tape):
     return entries + HEADER if entries != 0 else -1
 
 
-def tables_of(registry: RegistryTable, recorder):
+def tables_of(registry: RegistryTable, recorder: RecorderObject):
     """What a recorder knows in native code; 0 where Python records."""
-    native = c_api.PyTuple_GetItem(recorder, RECORDER_TABLES)
-    return load_i8(native + HEADER) if kind_of(native) == registry.array_type else 0
+    return RecorderTables(load_i8(recorder.words + HEADER) if kind_of(recorder.words) == registry.array_type else 0)
 
 
-def is_current(registry: RegistryTable, recorder):
-    """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
-    if kind_of(recorder) != registry.tuple_type or c_api.PyTuple_Size(recorder) != RECORDER_ITEMS:
-        return 0
-    thread, mode = c_api.PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
-    same = 1 if mode == c_api.PyTuple_GetItem(recorder, RECORDER_MODE) else 0
-    c_api.Py_DecRef(mode)
-    if same == 0 or kind_of(thread) != registry.int_type:
-        return 0
-    tables = RecorderTables(tables_of(registry, recorder))
-    number = tables.thread if tables != 0 else c_api.PyLong_AsLongLong(thread)
-    return 1 if number == c_api.PyThread_get_thread_ident() else 0
+def is_of_thread(registry: RegistryTable, recorder: RecorderObject):
+    """Whether this is the recorder of an observed mode, in its thread."""
+    if kind_of(recorder) != registry.recorder_type or kind_of(recorder.thread) != registry.int_type:
+        return False
+    tables = tables_of(registry, recorder)
+    thread = tables.thread if tables != 0 else c_api.PyLong_AsLongLong(recorder.thread)
+    return thread == c_api.PyThread_get_thread_ident()
 
 
 def tape_in_force(registry: RegistryTable):
@@ -62,10 +62,10 @@ def tape_in_force(registry: RegistryTable):
     is_none = tape == registry.none
     c_api.Py_DecRef(tape)
     if is_none:
-        recorder = look_at(registry.recorder)
+        recorder = RecorderObject(look_at(registry.recorder))
         if recorder != 0:
-            if is_current(registry, recorder):
-                t = header_of(registry, c_api.PyTuple_GetItem(recorder, RECORDER_TAPE))
+            if is_of_thread(registry, recorder):
+                t = header_of(registry, recorder.tape)
                 t = t + (3 if tables_of(registry, recorder) != 0 else 1) if t != -1 else -1
             c_api.Py_DecRef(recorder)
     return t
@@ -127,8 +127,8 @@ def notify_by_python(registry: RegistryTable, notify, call: RecordedCall):
 
 def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, result):
     """Notify the recorder in force: 1; 0 with an exception."""
-    recorder = look_at(registry.recorder)
-    if recorder == 0 or is_current(registry, recorder) == 0:
+    recorder = RecorderObject(look_at(registry.recorder))
+    if recorder == 0 or kind_of(recorder) != registry.recorder_type:
         c_api.Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
     call, tables, done = RecordedCall(sixteen_words()), tables_of(registry, recorder), 0
@@ -145,7 +145,7 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     if tables != 0:
         done = call_two(load_i8(tables), tables, call)
     if done == 0:
-        done = notify_by_python(registry, c_api.PyTuple_GetItem(recorder, RECORDER_NOTIFY), call)
+        done = notify_by_python(registry, recorder.notify, call)
     c_api.Py_DecRef(call.operation)
     c_api.Py_DecRef(call.params)
     c_api.Py_DecRef(recorder)

@@ -14,6 +14,8 @@ from kernels.native.c_api import (
     call_set,
     call_visit,
     new_array,
+    new_view,
+    set_base,
     tape_registry,
     three_words,
 )
@@ -183,6 +185,26 @@ def taken(self: Word, args: Word, count: Word) -> Word:
     if value == 0:
         return owned(registry.none) if c_api.PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, True)
+
+
+def lent(self: Word, args: Word, count: Word) -> Word:
+    """``lent(array)``: a new tensor of the array's memory, which others may write; None for unusual arrays."""
+    registry = tape_registry()
+    if count != 1:
+        return wrong(registry)
+    x = ArrayObject(load_i8(args))
+    usual = kind_of(x) == registry.array_type and x.ndim != 0 and x.dtype == registry.double
+    if not usual or x.flags & c_api.A_SIMPLE != c_api.A_SIMPLE or not is_in_order(x):
+        return owned(registry.none)
+    c_api.Py_IncRef(x.dtype)
+    flags = x.flags & c_api.A_WRITEABLE
+    view = new_view(registry.new_view, registry.array_type, x.dtype, x.ndim, x.shape, x.strides, x.data, flags)
+    if view == 0 or set_base(registry.set_base, view, owned(x)) != 0:
+        return dropped(view)
+    tensor = TensorObject(leaf_of(registry, view, False))
+    if tensor != 0:
+        tensor.shared = owned(registry.true)
+    return tensor
 
 
 def traverse(x: TensorObject, visit: Word, argument: Word) -> Int32:

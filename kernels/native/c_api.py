@@ -92,6 +92,22 @@ A_SIMPLE, A_ALIGNED, A_WRITEABLE, A_DENSE = 0x101, 0x100, 0x400, 0x3
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 
 
+class ListObject(Struct, start=HEADER, step=8):
+    """A list; kernels/native/memory.py checks that it is so."""
+
+    size: int
+    items: Array[int]
+
+
+class RecorderObject(Struct, start=16, step=8):
+    """A :class:`tape.tensors.modes.SoleRecorder`."""
+
+    notify: int
+    tape: int
+    thread: int
+    words: int
+
+
 class DTypeObject(Struct, start=28, step=8):
     """A dtype of NumPy's."""
 

@@ -78,8 +78,8 @@ class RegistryTable(Struct):
     ellipsis: int
     new_view: int  # NumPy's function that makes an array of given memory
     set_base: int  # NumPy's function that says whose memory it is
-    mode: int  # the context variable of the mode in force
     recorder: int  # the context variable of the recorder that is notified of operations
+    recorder_type: int  # what such a recorder is
     true: int
     pooled: int  # what makes an array in the pool
     leaf_type: int  # the type of leaves' slots
@@ -601,6 +601,7 @@ class RecorderTables(Struct):
     results: int  # tensors that steps have made,
     room: int  # and of how many more bytes, and tensors times RESULT_BYTES, they are held
     numbers: int
+    kept: int  # a list of what rows refer to
     rows: int  # a table of :class:`KnownStep`
     mask: int  # of its rows
     constants: int  # as many rows of :class:`KnownConstant`; 0 where constants are not known by their memory
@@ -658,7 +659,8 @@ class KnownStep(Struct):
     third: int
     rest: int  # whether the result has a slot, mixed with the forms of further operands
     kind: int  # the number of the kind
-    node: int
+    node: int  # of the result: of a view the last, which is taken again for the next where that is of the same place
+    held: int  # where that is among what is kept
     shows: int  # whether the result is of the memory of its first operand
     is_graded: int  # of a write, whether its gradient is recorded
 

@@ -19,14 +19,15 @@ from kernels.native.structs import (
     RecorderTables,
 )
 from kernels.programs.program import HEAD
-from kernels.programs.repeats_native import kept, look_for_repeats, node_at, shift_of
+from kernels.programs.repeats_native import item, kept, length, look_for_repeats, node_at, number_in, shift_of
 
 CONTROL = True
 
 UNKNOWN = -2
+NONE_MADE = -3  # a node that is to be made first, which may run any Python code
 FLOAT, INTEGER, WRITTEN = 1, 3, 5  # what stands for a number among the forms of operands; for none of a write
-ODD = 5871781006564002453
-
+ODD, PLACE = 5871781006564002453, 40
+"""Spreads words over a table; above which bit of the product a place begins."""
 
 NAMED = 3  # operands whose forms are words of a key; those of others are mixed
 
@@ -76,7 +77,7 @@ def node_of(tables: RecorderTables, x: TensorObject):
             if at >= 0:
                 return at
         at = foreign_node(tables, x)
-    same = at >= 0 and at < c_api.PyList_Size(forms) and c_api.PyList_GetItem(forms, at) == x.form
+    same = at >= 0 and at < length(forms) and item(forms, at) == x.form
     return at if same else -1
 
 
@@ -122,15 +123,14 @@ def read(tables: RecorderTables, call: RecordedCall, key: KnownStep, words):
 
 def row_of(tables: RecorderTables, key: KnownStep):
     """The row of steps that are alike, or the empty row where it is to be entered."""
-    at = 0
-    for k in range(KnownStep.kind):
-        at = mixed(at, word(key, k))
+    of_operands = key.first * 2654435761 + key.second * 4052930377 + key.third * 1609587929392839161 + key.rest * 40503
+    at = key.operation * 7919 + key.form * ODD + key.params * 97 + of_operands
+    at = (at * ODD) >> PLACE
     row, same = KnownStep(0), False
     while not same:
         row = KnownStep(tables.rows + 8 * KnownStep.SIZE * (at & tables.mask))
-        same = True
-        for k in range(KnownStep.kind):
-            same = same and word(row, k) == word(key, k)
+        same = row.form == key.form and row.first == key.first and row.second == key.second and row.third == key.third
+        same = same and row.operation == key.operation and row.params == key.params and row.rest == key.rest
         same = same or row.operation == 0
         at += 1
     return row
@@ -146,9 +146,9 @@ def enter_constant(tables: int, constant: int) -> None:
 def differing(ones: int, others: int, none: int, out: int) -> int:
     """Write the first nodes of each pair in two lists of equal lengths that differ, or are constants; how many."""
     one, other, count = NodeObject(0), NodeObject(0), 0
-    for k in range(c_api.PyList_Size(ones)):
-        if c_api.PyList_GetItem(ones, k) != one or c_api.PyList_GetItem(others, k) != other:
-            one, other = NodeObject(c_api.PyList_GetItem(ones, k)), NodeObject(c_api.PyList_GetItem(others, k))
+    for k in range(length(ones)):
+        if item(ones, k) != one or item(others, k) != other:
+            one, other = NodeObject(item(ones, k)), NodeObject(item(others, k))
             if one.constant != none or other.constant != none or are_alike(one, other, none) == 0:
                 store_i8(out + 8 * count, k)
                 count += 1
@@ -181,28 +181,43 @@ def enter(tables: int, key: int, forms: int, count: int) -> None:
 
 
 @kept_apart
-def placed(tables: RecorderTables, row: KnownStep, call: RecordedCall, node: NodeObject):
-    """Say of which memory a view is a part; False where Python has to."""
+def placed(tables: RecorderTables, row: KnownStep, call: RecordedCall, made: NodeObject):
+    """The node that says of which memory a view is a part: the last of its kind if that does, or else ``made``.
+
+    0 where Python has to say it, NONE_MADE if there is none.
+    """
     result = TensorObject(call.result)
-    base = TensorObject(result.base)
+    base, family = TensorObject(result.base), -1
     source = base if base != 0 else TensorObject(call.args[0])
     at = node_of(tables, source)
     if at < 0 or kind_of(source.value) != tables.array_type or kind_of(result.value) != tables.array_type:
-        return False
-    array, above, template = result.value, node_at(tables, at), NodeObject(row.node)
-    root = at if above.base == tables.none else c_api.PyLong_AsLongLong(above.base)
-    if node_at(tables, root).constant != tables.none or elements(array.shape, array.ndim) == 0:
-        return False
-    offset = c_api.PyLong_AsLongLong(above.offset) + array.data - source.value.data
-    node.spec = owned(template.spec)
-    node.differentiable = owned(template.differentiable)
-    node.base = c_api.PyLong_FromLongLong(root)
-    node.offset = c_api.PyLong_FromLongLong(offset)
-    node.buffer_offset = c_api.PyLong_FromLongLong(result.offset if base != 0 else 0)
-    node.family = c_api.PyLong_FromLongLong(at) if base != 0 else owned(tables.none)
-    node.constant = owned(tables.none)
-    node.argument = owned(tables.false)
-    return node.base != 0 and node.offset != 0 and node.buffer_offset != 0 and node.family != 0
+        return 0
+    array, above, last, none = result.value, node_at(tables, at), NodeObject(row.node), tables.none
+    root = at if above.base == none else c_api.PyLong_AsLongLong(above.base)
+    if node_at(tables, root).constant != none or elements(array.shape, array.ndim) == 0:
+        return 0
+    offset, buffer = c_api.PyLong_AsLongLong(above.offset) + array.data - source.value.data, 0
+    if base != 0:
+        buffer = result.offset
+        family = at
+    same = number_in(last.base, none) == root and number_in(last.offset, none) == offset
+    if same and number_in(last.family, none) == family and number_in(last.buffer_offset, none) == buffer:
+        return last
+    if made == 0:
+        return NONE_MADE
+    made.spec = owned(last.spec)
+    made.differentiable = owned(last.differentiable)
+    made.base = c_api.PyLong_FromLongLong(root)
+    made.offset = c_api.PyLong_FromLongLong(offset)
+    made.buffer_offset = c_api.PyLong_FromLongLong(buffer)
+    made.family = c_api.PyLong_FromLongLong(at) if base != 0 else owned(none)
+    made.constant = owned(none)
+    made.argument = owned(tables.false)
+    if made.base == 0 or made.offset == 0 or made.buffer_offset == 0 or made.family == 0:
+        return 0
+    row.node = made
+    c_api.PyList_SetItem(tables.kept, row.held, owned(made))
+    return made
 
 
 def numbered(tables: RecorderTables, call: RecordedCall, words):
@@ -217,7 +232,7 @@ def numbered(tables: RecorderTables, call: RecordedCall, words):
                 c_api.Py_IncRef(x)
             failed += 1 if x == 0 or c_api.PyList_Append(numbers, x) != 0 else 0
             dropped(x)
-            store_i8(words + 8 * i, -c_api.PyList_Size(numbers))
+            store_i8(words + 8 * i, -length(numbers))
     return failed
 
 
@@ -273,12 +288,12 @@ def hold(tables: RecorderTables, result: TensorObject):
     tables.room -= size + RESULT_BYTES
     if tables.room > 0:
         return 1 if c_api.PyList_Append(results, result) != 0 else 0
-    return 1 if c_api.PyList_SetSlice(results, 0, c_api.PyList_Size(results), 0) != 0 else 0
+    return 1 if c_api.PyList_SetSlice(results, 0, length(results), 0) != 0 else 0
 
 
 def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at):
     """Append a step and its result; return how much failed."""
-    index, steps, result = c_api.PyList_Size(tables.nodes), tables.steps, TensorObject(call.result)
+    index, steps, result = length(tables.nodes), tables.steps, TensorObject(call.result)
     failed = numbered(tables, call, at + 8 * HEAD)
     failed += 1 if c_api.PyList_Append(tables.nodes, node) != 0 else 0
     failed += 1 if c_api.PyList_Append(tables.forms, result.form) != 0 else 0
@@ -290,27 +305,37 @@ def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at)
     return failed
 
 
+def recorded_at(tables: RecorderTables, call: RecordedCall, made):
+    """Record an operation, a view as the node made; NONE_MADE if there is to be one. No Python code runs."""
+    steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
+    at, count = steps.address + 8 * steps.used, length(tables.nodes)
+    room = count == length(tables.forms) and steps.used + HEAD + call.count <= steps.room
+    if room and read(tables, call, key, at + 8 * HEAD) != 0:
+        row = KnownStep(row_of(tables, key))
+    if row == 0 or row.operation == 0 or row.shows != call.shows:
+        return 0
+    node = placed(tables, row, call, made) if call.shows != 0 else row.node
+    if node == 0 or node == NONE_MADE:
+        return node
+    done = 1 if append(tables, row, call, node, at) == 0 else -1
+    if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
+        done = -1
+    if done == 1:
+        look_for_repeats(tables)
+    return done
+
+
 def recorded(tables: RecorderTables, call: RecordedCall):
     if tables.marks != 0 and marked(tables) == 0:
         return -1
-    made = NodeObject(c_api.PyType_GenericAlloc(tables.node_type, 0) if call.shows != 0 else 0)
-    if made == 0 and call.shows != 0:
-        return -1
-    # From here on no Python code runs.
-    steps, row, key, done = tables.steps, KnownStep(0), KnownStep(sixteen_words()), 0
-    at, count = steps.address + 8 * steps.used, c_api.PyList_Size(tables.nodes)
-    room = count == c_api.PyList_Size(tables.forms) and steps.used + HEAD + call.count <= steps.room
-    if room and read(tables, call, key, at + 8 * HEAD) != 0:
-        row = KnownStep(row_of(tables, key))
-    known = row != 0 and row.operation != 0 and row.shows == call.shows
-    if known and (made == 0 or placed(tables, row, call, made)):
-        node = made if made != 0 else row.node
-        done = 1 if append(tables, row, call, node, at) == 0 else -1
-        if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
-            done = -1
-        if done == 1:
-            look_for_repeats(tables)
-    dropped(made)
+    done = recorded_at(tables, call, 0)
+    if done == NONE_MADE:
+        made = c_api.PyType_GenericAlloc(tables.node_type, 0)
+        if made == 0:
+            return -1
+        c_api.PyObject_GC_UnTrack(made)  # nothing in it leads back to it
+        done = recorded_at(tables, call, made)
+        dropped(made)
     return -1 if c_api.PyErr_Occurred() != 0 else done
 
 
@@ -371,7 +396,7 @@ def recorded_write(tables: RecorderTables, op, x: TensorObject, value: TensorObj
     place = steps.address + 8 * steps.used
     if of_value < 0:
         c_api.PyList_Append(tables.numbers, value)
-        of_value = -c_api.PyList_Size(tables.numbers)
+        of_value = -length(tables.numbers)
     store_i8(place, row.kind)
     store_i8(place + 8, at)
     store_i8(place + 16, at)

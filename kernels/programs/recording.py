@@ -44,8 +44,8 @@ class Tables:
     """A recorder's tables: which tensor is which node, the form of each node's tensor, what steps have in common."""
 
     __slots__ = (
-        "_constants", "_foreign", "_kept", "_kinds", "_rows", "finds_repeats", "forms", "known", "left", "lost",
-        "nodes", "owned", "results", "search", "serial", "steps", "words",
+        "_constants", "_fields", "_foreign", "_kept", "_kinds", "_room", "_rows", "finds_repeats", "forms", "known",
+        "left", "lost", "nodes", "owned", "results", "search", "serial", "steps", "words",
     )  # fmt: skip
 
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
@@ -62,10 +62,11 @@ class Tables:
         self.owned = Words()
         """The program's own memory, what it writes and arguments': where each part begins and ends."""
         self._kinds: dict[Any, int] = {}
+        self._room = _FEW_HELD
         self.search: FoundIterations | None = None
         self.finds_repeats = False
         self.left: set[int] = set()  # nodes of tensors that became others
-        self.lost = False  # whether an iteration was needed that was not kept
+        self.lost = False  # whether an iteration was needed that was not kept, or a result that was not held
 
     def connect(self, tensor: type, *, repeats: bool) -> None:
         """Have native code record what it repeats; with ``repeats`` iterations like the one before are not kept."""
@@ -83,13 +84,15 @@ class Tables:
         objects |= {name: id(getattr(self, name)) for name in ("known", "nodes", "forms", "results")}
         head, owned = (words.buffer_info()[0] for words in (self.steps.head, self.owned.head))
         self._kept: list[Any] = []
+        objects["kept"] = id(self._kept)
         self.words = np.array(
             row(
                 RecorderTables, record=function, **objects, serial=self.serial, rows=where(self._rows), mask=_ROWS - 1,
-                steps=head, owned=owned, room=_HELD, thread=get_ident(),
+                steps=head, owned=owned, room=_FEW_HELD, thread=get_ident(),
                 repeats=where(self.search.words),
             )
         )  # fmt: skip
+        self._fields = memoryview(self.words)
 
     def node_of(self, x: Any) -> int | None:
         """Return the node of a tensor; None if it has none."""
@@ -100,8 +103,14 @@ class Tables:
             return kept
         return self.known.get(id(x))
 
+    def hold_more(self) -> None:
+        """Hold as many results as may be."""
+        if self.words is not None:
+            self.words[RecorderTables.room] = self._room = _HELD
+
     def keep_all(self) -> None:
-        """Keep all iterations from now on; earlier ones that were not are needed."""
+        """Keep all iterations from now on; earlier ones that were not are needed, and results, if more may be held."""
+        self.lost |= not self.holds_all and self._room < _HELD
         if self.search is not None:
             self.lost |= bool(self.search.words[RepeatSearch.parts])
             self.search.stop()
@@ -129,11 +138,11 @@ class Tables:
 
     def _count(self, more: int) -> None:
         if self.words is not None:
-            self.words[RecorderTables.alive] += more
+            self._fields[RecorderTables.alive] += more
 
     def made(self, x: Any) -> None:
         """Hold a tensor that a step has made, if there is room."""
-        if self.words is None or self.words[RecorderTables.room] > 0:
+        if self.words is None or self._fields[RecorderTables.room] > 0:
             self.results.append(x)
 
     @property
@@ -175,7 +184,7 @@ class Tables:
     def dtypes(self) -> set[str]:
         """Return the names of the dtypes that steps have."""
         specs = {spec for _, _, _, kinds in self._kinds for spec in kinds if isinstance(spec, Spec)}
-        return {dtype.name for dtype in {spec.dtype for spec in specs}}
+        return {_name_of(dtype) for dtype in {spec.dtype for spec in specs}}
 
     def step_added(self) -> None:
         """Take in a step that was added last, with its nodes."""
@@ -209,8 +218,9 @@ class Tables:
         if self.words is None:
             return
         node, views = self.nodes[-1], isinstance(op, View)
-        self._enter(op, params if params or not views else None, operands, result, kind, node=id(node), shows=views)
         self._kept.append(node)
+        of_node = {"node": id(node), "held": len(self._kept) - 1, "shows": views}
+        self._enter(op, params if params or not views else None, operands, result, kind, **of_node)
 
     def repeats_write(
         self, op: Op, params: tuple[Any, ...], operands: Sequence[int], base: Any, kind: int, *, graded: bool
@@ -221,15 +231,21 @@ class Tables:
     def _enter(self, op: Op, params: Any, operands: Sequence[int], result: Any, kind: int, **more: int) -> None:
         if self.words is None or len(self._kept) >= _ROWS:
             return
-        form, slot, forms = result._form, result._slot, np.array(operands, np.int64)  # noqa: SLF001 (a tensor's)
+        form, slot, forms = result._form, result._slot, array("q", operands)  # noqa: SLF001 (a tensor's)
         place = 0 if params is None else id(params)
         key = row(
             KnownStep, operation=id(op), form=id(form), params=place, rest=int(type(slot) is int), kind=kind, **more
         )
-        words = np.array(key)
+        words = array("q", key)
         enter = jit.load_module("programs.recorder_native").enter.entry_point
-        enter(where(self.words), where(words), where(forms), len(forms))
+        enter(where(self.words), words.buffer_info()[0], *forms.buffer_info())
         self._kept.append((op, form, params))
+
+
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    """Return the name of a dtype, which NumPy takes 30 us to make."""
+    return str(dtype.name)
 
 
 def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[int]:
@@ -274,7 +290,8 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_HELD = 1 << 24  # bytes of results that are held
+_FEW_HELD, _HELD = 1 << 20, 1 << 24
+"""Bytes of results that are held: at first, and where a gradient was taken inside of a call that had more."""
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""
 _WRITTEN = 5  # recorder_native.py
@@ -294,6 +311,7 @@ class FoundIterations:
             RepeatSearch.saved: where(self._head),
         }.items():  # fmt: skip
             self.words[field] = value
+        self._fields = memoryview(self.words)  # read in a third of the time
 
     def stop(self) -> None:
         """Look for no more repeats."""
@@ -318,7 +336,7 @@ class FoundIterations:
     def kept(self, number: int) -> int | None:
         """Return the node that stands for the number of a tensor; None where it is of an iteration that is not kept."""
         above = NODE_MASK
-        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+        for repeat in reversed(self.rows()) if self._fields[RepeatSearch.parts] else ():
             at = number - int(repeat[RepeatWords.shift])
             if at >= repeat[RepeatWords.node]:
                 moves = at < repeat[RepeatWords.end] and self._moves(at, int(repeat[RepeatWords.nodes]))
@@ -331,7 +349,7 @@ class FoundIterations:
 
     def number(self, node: int) -> int:
         """Return the number of a tensor for its node."""
-        for repeat in reversed(self.rows()) if self.words[RepeatSearch.parts] else ():
+        for repeat in reversed(self.rows()) if self._fields[RepeatSearch.parts] else ():
             if node >= repeat[RepeatWords.node]:
                 return node + int(repeat[RepeatWords.shift])
         return node

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kernels.language.llvm_values import kept_apart
 from kernels.native import c_api, structs
+from kernels.native.c_api import ListObject
 from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of, owned
 from kernels.native.structs import NODE_MASK, NodeObject, RecorderTables, RepeatSearch, RepeatWords, StepWords
@@ -15,8 +16,16 @@ from kernels.programs.program import HEAD
 CONTROL = True
 
 
+def length(things: ListObject):
+    return things.size
+
+
+def item(things: ListObject, at):
+    return things.items[at]
+
+
 def node_at(tables: RecorderTables, at):
-    return NodeObject(c_api.PyList_GetItem(tables.nodes, at))
+    return NodeObject(item(tables.nodes, at))
 
 
 def repeat_at(repeats: RepeatSearch, k):
@@ -78,10 +87,10 @@ def moved(tables: RecorderTables, before: NodeObject, here: NodeObject, now: Nod
 
 def same_nodes(tables: RecorderTables, repeats: RepeatSearch, skipped):
     nodes, step, none = tables.nodes, repeats.nodes, tables.none
-    count = c_api.PyList_Size(nodes)
+    count = length(nodes)
     for k in range(count - step, count):
-        now, here = NodeObject(c_api.PyList_GetItem(nodes, k)), NodeObject(c_api.PyList_GetItem(nodes, k - step))
-        before = NodeObject(c_api.PyList_GetItem(nodes, k - 2 * step))
+        now, here = NodeObject(item(nodes, k)), NodeObject(item(nodes, k - step))
+        before = NodeObject(item(nodes, k - 2 * step))
         if now != here or here != before or now.constant != none or now.argument == tables.true:
             alike = now.spec == here.spec and now.differentiable == here.differentiable and before.spec == here.spec
             alike = alike and now.constant == none and here.constant == none and now.argument != tables.true
@@ -93,9 +102,9 @@ def same_nodes(tables: RecorderTables, repeats: RepeatSearch, skipped):
 def same_numbers(tables: RecorderTables, repeats: RepeatSearch):
     """Whether the numbers of the last iteration are those of the one before; -1 where some are no floats."""
     numbers, step, same = tables.numbers, repeats.numbers, 1
-    count = c_api.PyList_Size(numbers)
+    count = length(numbers)
     for k in range(count - step, count):
-        now, here = c_api.PyList_GetItem(numbers, k), c_api.PyList_GetItem(numbers, k - step)
+        now, here = item(numbers, k), item(numbers, k - step)
         if kind_of(now) != tables.float_type or kind_of(here) != tables.float_type:
             return -1
         same = same if load_i8(now + HEADER) == load_i8(here + HEADER) else 0
@@ -119,9 +128,9 @@ def same_marks(tables: RecorderTables, repeats: RepeatSearch):
 def is_alike(tables: RecorderTables, repeats: RepeatSearch, skipped):
     """Whether the last iteration did what the two before it did."""
     begin = tables.steps.used - repeats.words
-    rooms = begin >= 2 * repeats.words and c_api.PyList_Size(tables.nodes) >= 3 * repeats.nodes
-    rooms = rooms and c_api.PyList_Size(tables.numbers) >= 3 * repeats.numbers
-    rooms = rooms and c_api.PyList_Size(tables.nodes) == c_api.PyList_Size(tables.forms)
+    rooms = begin >= 2 * repeats.words and length(tables.nodes) >= 3 * repeats.nodes
+    rooms = rooms and length(tables.numbers) >= 3 * repeats.numbers
+    rooms = rooms and length(tables.nodes) == length(tables.forms)
     return rooms and same_words(tables, repeats, begin) and same_nodes(tables, repeats, skipped)
 
 
@@ -160,6 +169,38 @@ def marks_from(tables: RecorderTables, begin):
     return count
 
 
+def behind_moved(tables: RecorderTables, repeats: RepeatSearch, begin, end, first):
+    """Behind the last step that reads a view, made before a node, of another place in each iteration; 0: none does."""
+    words, at, none, last = tables.steps.address, begin, tables.none, 0
+    while at < end:
+        behind = at + HEAD + repeats.counts[word(words, at)]
+        for k in range(at + HEAD, behind):
+            now = word(words, k)
+            if 0 <= now < first and now != word(words, k - repeats.words):
+                here, before = node_at(tables, now), node_at(tables, now - repeats.nodes)
+                if here.base != none and number_in(here.offset, none) != number_in(before.offset, none):
+                    last = behind
+        at = behind
+    return last
+
+
+@kept_apart
+def words_to_begin(tables: RecorderTables, repeats: RepeatSearch, begin):
+    """Behind how many words of an iteration no view is needed that was made before and moves; -1 if there are none.
+
+    What is not kept ends there: such a view would be one of an iteration that is not kept.
+    """
+    at, end, first = begin, begin + repeats.words, length(tables.nodes) - repeats.nodes
+    while at < end and behind_moved(tables, repeats, begin, at, first - repeats.nodes) == 0:
+        last = behind_moved(tables, repeats, at, end, first)
+        if last == 0:
+            return at - begin
+        while at < last:
+            first = max(first, word(tables.steps.address, at + 1) + 1)
+            at += HEAD + repeats.counts[word(tables.steps.address, at)]
+    return -1
+
+
 @kept_apart
 def find_period(tables: RecorderTables, repeats: RepeatSearch):
     """Look for the shortest period in which the last steps have been repeated three times."""
@@ -174,10 +215,11 @@ def find_period(tables: RecorderTables, repeats: RepeatSearch):
             begin = start_of(repeats, count, period)
             repeats.words = end - begin
             repeats.numbers = numbers_between(tables, repeats, begin, end)
-            if is_alike(tables, repeats, 0):
+            more = words_to_begin(tables, repeats, begin) if is_alike(tables, repeats, 0) else -1
+            if more >= 0:
                 repeats.marks = marks_from(tables, begin)
                 repeats.alike = 3
-                repeats.boundary = end + repeats.words
+                repeats.boundary = end + repeats.words + more
                 return
     repeats.boundary = 0
     repeats.look = end + max(end // 2, structs.STARTS // 8)
@@ -185,7 +227,7 @@ def find_period(tables: RecorderTables, repeats: RepeatSearch):
 
 def truncated(things, count):
     """Take the last entries from a list; return how much failed."""
-    size = c_api.PyList_Size(things)
+    size = length(things)
     return 1 if count > 0 and c_api.PyList_SetSlice(things, size - count, size, 0) != 0 else 0
 
 
@@ -203,7 +245,7 @@ def has_room(saved: StepWords, more):
 
 def save(saved: StepWords, numbers, begin, count):
     for k in range(begin, begin + count):
-        store_i8(saved.address + 8 * saved.used, load_i8(c_api.PyList_GetItem(numbers, k) + HEADER))
+        store_i8(saved.address + 8 * saved.used, load_i8(item(numbers, k) + HEADER))
         saved.used += 1
 
 
@@ -212,8 +254,8 @@ def opened(tables: RecorderTables, repeats: RepeatSearch):
     """Begin to keep no further iterations; the last that is kept is the one before the last."""
     repeat = repeat_at(repeats, repeats.parts)
     repeat.word = tables.steps.used - repeats.words
-    repeat.end = c_api.PyList_Size(tables.nodes) - repeats.nodes
-    repeat.number = c_api.PyList_Size(tables.numbers) - repeats.numbers
+    repeat.end = length(tables.nodes) - repeats.nodes
+    repeat.number = length(tables.numbers) - repeats.numbers
     repeat.node = repeat.end - structs.WINDOW * repeats.nodes
     repeat.shift = shift_of(repeats)
     repeat.words = repeats.words
@@ -240,7 +282,7 @@ def skip(tables: RecorderTables, repeats: RepeatSearch):
     saves = same == 0 or repeat.saves != 0
     if saves and has_room(saved, repeats.numbers * (repeat.skipped * (1 - repeat.saves) + 1)) == 0:
         return False
-    count = c_api.PyList_Size(tables.numbers)
+    count = length(tables.numbers)
     if saves:
         for _ in range(repeat.skipped * (1 - repeat.saves)):  # they had the numbers of the last that is kept
             save(saved, tables.numbers, count - 2 * repeats.numbers, repeats.numbers)

@@ -27,8 +27,8 @@ from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
 from tape.tensors.operands import usable
 from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
-from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import is_view, mark_exported_to_numpy
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, lent, scalar_or_array
+from tape.tensors.view_families import is_view, mark_exported_to_numpy, protect
 from tape.transforms.value_and_grad import share_memory
 from tape.watching.loop_numbers import LoopNumber, loop_number
 from tape.watching.snapshots import Same
@@ -197,8 +197,13 @@ def shared_input(x: Any) -> Tensor:
     """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
     if isinstance(x, Tensor):
         return x
-    x = constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
-    return mark_exported_to_numpy(x)
+    shared: Tensor | None = lent(x)
+    if shared is None:
+        made = constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
+        return mark_exported_to_numpy(made)
+    if expose(x):
+        protect(x)
+    return shared
 
 
 def is_separated(values: Sequence[Any]) -> bool:
@@ -227,13 +232,15 @@ def inputs_of(
 
     Beside single precision a Python float computes as such: of an element of float32 and a double the result is double.
     """
+    if float not in map(type, values):
+        return list(map(made, values))
     known = [x for x in (*values, *beside) if isinstance(x, (Tensor, np.ndarray, np.generic))]
     single = any(x.dtype in _SINGLE for x in known)
     return [loop_number(x) if single and type(x) is float else made(x) for x in values]
 
 
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
-_PLAIN_ARGUMENTS = (bool, int, str, type(None))
+_PLAIN_ARGUMENTS = frozenset((bool, int, str, type(None)))
 
 
 def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[list[Any], list[Tensor]] | None:
@@ -243,9 +250,11 @@ def simple_inputs(args: Sequence[Any], others: Collection[int] = ()) -> tuple[li
     """
     inputs, places, seen = list(args), list[int](), set[int]()
     for i, x in enumerate(args):
-        if i in others or type(x) in _PLAIN_ARGUMENTS:
+        kind = type(x)
+        if i in others or kind in _PLAIN_ARGUMENTS:
             continue
-        if _kind(x) is None or id(x) in seen:
+        is_value = x.dtype.kind in _KINDS if kind is np.ndarray else _kind(x) is not None
+        if not is_value or id(x) in seen:
             return None
         if not isinstance(x, float):
             seen.add(id(x))

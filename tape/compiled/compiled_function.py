@@ -117,6 +117,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
+        if self._overhead.passing > 0:  # there is no program that may be tried
+            self._overhead.passing -= 1
+            return self._passed_on(args, kwargs)
         missed = self._direct and self._settle()
         fast = self._fast  # other threads may set it
         if fast is not None and not missed:
@@ -134,8 +137,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
         overhead, others = self._overhead, self._others
-        if self._dynamic or overhead.passing > 0:
-            overhead.passing -= 1
+        if self._dynamic:
             return self._passed_on(args, kwargs)
         begin = overhead.clock()
         if overhead.calls < overhead.until:

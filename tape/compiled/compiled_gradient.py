@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -243,7 +244,7 @@ class CompiledGradient(CompiledFunction):
 
 
 def _values_of(call: CallArguments, numbers: Collection[int]) -> list[int]:
-    starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
+    starts = [0, *accumulate(map(len, call.structure.parts[0].parts))]
     return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
 
 

@@ -475,16 +475,14 @@ class Recording:
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.unrolled = ""  # why a loop stays Python
-        self.is_trial = (
-            False  # whether the next recording has numbers of a loop as tensors, which are numbers in this one
-        )
+        self.is_trial = False  # whether the next recording has numbers of a loop as tensors, numbers in this one
         self.numbers = frozenset[Any]()  # the loops whose numbers were tensors
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
         self.kept: dict[int, Any] = {}
         self.discarded = False  # whether it tells of this call alone
         self.lost = recorder.tables.lost
-        """Whether it has not kept iterations that were needed: it tells nothing."""
+        """Whether it has not kept iterations or results that were needed: it tells nothing."""
         self.drawn = self.impure = ""
         """Why the call cannot be replayed, if it drew random numbers of NumPy's or Python's; why no call can be."""
 
@@ -547,7 +545,7 @@ def record_call(
 
     Where there were ``earlier`` calls, the user's lines are kept, and ``finder`` hears what code runs; where values
     left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
-    mode on. Iterations that do what the one before did are not kept, unless ``keeps_all``.
+    mode on. Iterations that do what the one before did are not kept, and few results held, unless ``keeps_all``.
     """
     guarded = any(recording.guards for recording in earlier)
     before, recorder = (
@@ -555,6 +553,8 @@ def record_call(
         CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all), views=views),
     )
     mode, hears = before._replace(recorder=recorder, grad=graded or before.grad), frame_events.CodeListener
+    if keeps_all:
+        recorder.tables.hold_more()
     recorder.begun = [ArrayContent(content.array) for content in contents]
     watch = HeadWatch(recorder.visited, finder.note, recorder) if guarded else hears(finder.note) if earlier else None
     under = mode, _called, recorder, function, inputs, watch
@@ -601,7 +601,7 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
             watch.give_up(kept)
         raise KeptViews(kept)
     leaves, template = flattened(result, none=True)
-    outputs = list[int]()
+    outputs: list[int] = []
     try:
         outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     except REFUSED as error:

@@ -63,7 +63,7 @@ class Specialization:
         self.unrolled = ""  # why a loop stays Python
         self.various = ""  # why no program may ever serve: calls rarely go the same way twice
         self.dynamic = ""  # why calls stay dynamic; empty while they need not
-        self.keeps_all = False  # whether recordings keep all iterations of loops
+        self.keeps_all = False  # whether recordings keep all iterations of loops, and hold results
         self.views = False  # whether parts that index tensors of no dims pick have to be views
         self.met = 0  # calls that were dynamic, since an argument was what the function reads from outside
         self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them

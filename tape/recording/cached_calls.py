@@ -24,7 +24,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.language import jit
 from kernels.native import memory, structs
-from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
+from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, RecorderObject, agrees, table
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
 from tape.tensors import modes
@@ -317,9 +317,10 @@ if NATIVELY:
         RegistryTable.set_base: table()[SET_BASE],
         RegistryTable.active: id(modes._active),
         RegistryTable.recorder: id(modes._sole_recorder),
-        RegistryTable.mode: id(modes._mode),
         RegistryTable.tape_type: id(Tape),
         RegistryTable.hit: jit.load_module("calls.functions_native").hit.address,
         **dict(zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True)),
     }.items():
         memory.put(memory.REGISTRY.address, at, word)
+    if place_of(modes.SoleRecorder, *RecorderObject.FIELDS) == [at for at, _ in RecorderObject.FIELDS.values()]:
+        memory.REGISTRY.set(recorder_type=id(modes.SoleRecorder))

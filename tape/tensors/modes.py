@@ -148,8 +148,23 @@ GRADIENTS_OFF: Final = False
 OFF_GIVEN_ARRAYS: Final = 0
 ASK_MODE: Final = None
 _active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
-_sole_recorder: ContextVar[Any] = ContextVar("tape_sole_recorder", default=None)
-"""Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify, words."""
+
+
+class SoleRecorder:
+    """A recorder where nobody else but the tape observes operations, as native code reads it.
+
+    Whom to notify, on which tape operations are recorded (or False), the thread, and the words of native code, if any.
+    """
+
+    __slots__ = ("notify", "tape", "thread", "words")
+
+    def __init__(self, recorder: Observer, tape: Tape | Literal[False], thread: int) -> None:
+        self.notify, self.words = recorder.notify, recorder.tables_words
+        self.tape, self.thread = tape, thread
+
+
+_sole_recorder: ContextVar[SoleRecorder | None] = ContextVar("tape_sole_recorder", default=None)
+"""The recorder that alone observes operations in this mode: native code reads it, from the context variable."""
 active: Callable[[], ActiveTape] = _active.get
 """Return the active tape.
 
@@ -209,9 +224,9 @@ def set_mode(mode: Mode) -> None:
     if mode is ON or mode is OFF:  # nobody but the tape observes operations
         kept = keep()
         _active.set(ASK_MODE)
-        _mode.set(mode)
         if _sole_recorder.get() is not None:
             _sole_recorder.set(None)
+        _mode.set(mode)
         tape = _thread_tape.tape or own_tape()
         _active.set(tape if mode is ON else _off(tape))
         del kept
@@ -219,10 +234,12 @@ def set_mode(mode: Mode) -> None:
     if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
         mode = mode._replace(thread=get_ident())
     kept = keep()
-    _active.set(ASK_MODE)  # an interrupt may come between the two
+    _active.set(ASK_MODE)  # an interrupt may come between them
+    if _sole_recorder.get() is not None:
+        _sole_recorder.set(None)
     _mode.set(mode)
-    if mode.recorder is not None or _sole_recorder.get() is not None:
-        _sole_recorder.set(_sole_recorder_of(mode))
+    if mode.recorder is not None and _short(mode._replace(recorder=None)):
+        _sole_recorder.set(SoleRecorder(mode.recorder, mode.grad and own_tape(), mode.thread))
     _active.set(ASK_MODE if not _short(mode) else own_tape() if mode.grad else _off(own_tape()))
     del kept
 
@@ -341,14 +358,6 @@ def _short(mode: Mode) -> bool:
     return recorder is None and pack is None and anomaly is None and not inference
 
 
-def _sole_recorder_of(mode: Mode) -> tuple[Any, ...] | None:
-    """Return what native code needs where only a recorder, and the tape, observe operations; None elsewhere."""
-    recorder = mode.recorder
-    if recorder is None or not _short(mode._replace(recorder=None)):
-        return None
-    return mode, mode.grad and own_tape(), mode.thread, recorder.notify, recorder.tables_words
-
-
 def tape_beside_recorder() -> ActiveTape:
     """Return the active tape, also where a recorder observes operations; ASK_MODE where others do.
 
@@ -357,11 +366,10 @@ def tape_beside_recorder() -> ActiveTape:
     tape = _active.get()
     if tape is not ASK_MODE:
         return tape
-    recorder, mode = _sole_recorder.get(), _mode.get()
-    if recorder is not None and recorder[0] is mode:
-        recorded: ActiveTape = recorder[1]
-        return recorded
-    return wanted_tape() if _short(mode) else ASK_MODE
+    recorder = _sole_recorder.get()
+    if recorder is not None:
+        return recorder.tape
+    return wanted_tape() if _short(_mode.get()) else ASK_MODE
 
 
 def unobserved_tape() -> ActiveTape:

@@ -146,12 +146,12 @@ def lent(value: Any) -> Array:
 
 def as_ndarray(value: Any) -> Array:
     """Return an ndarray of the same memory, so that the user's object keeps its shape; TypeError for a masked array."""
-    if isinstance(value, np.ma.MaskedArray):
+    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             "a masked array: tensors have no mask, so it would be ignored; give x.filled(number), or compute with "
             "x.data and tape.where(x.mask, ...)"
         )
-    return np.asarray(value).view(np.ndarray)
+    return (value if type(value) is np.ndarray else np.asarray(value)).view(np.ndarray)
 
 
 def native(array: Array) -> Array:

@@ -148,6 +148,8 @@ def constant_tensor(value: Array | float) -> Tensor:
 
 made = native_or("made", lambda *_: None)
 """Return a new leaf with a copy of a float, a list of floats or a small array of doubles; None for anything else."""
+lent = native_or("lent", lambda _: None)
+"""Return a new tensor of an array's memory, which others may write; None for an unusual array, or anything else."""
 taken = native_or("taken", lambda _: None)
 """Return a new leaf with a copy of a float or a small array of doubles, or with a tensor's value; None otherwise."""
 

@@ -324,7 +324,7 @@ class Finder:
             self.watches[name] = Unseen(name)
 
     def _follow(self, function: types.FunctionType, receiver: Any, path: Path, depth: int) -> None:
-        if path and path[0][0] == "unseen":
+        if path[0][0] == "unseen":
             self._note_unseen(path[0][1], function)
             return
         owner = value = expected = MISSING
@@ -473,8 +473,9 @@ def _code_within(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @functools.lru_cache(1 << 8)
 def paths_within(code: types.CodeType, method: bool) -> tuple[Path, ...]:
-    """Return what a function's code, and that of functions defined in it, reads from outside."""
-    return tuple([path for inner in _code_within(code) for path in paths(inner, method and inner is code)])
+    """Return what a function's code, and that of functions defined in it, reads from outside, each once."""
+    each = (path for inner in _code_within(code) for path in paths(inner, method and inner is code) if path)
+    return tuple(dict.fromkeys(each))
 
 
 def _is_cache(function: types.FunctionType, start: tuple[str, Any], value: Any) -> bool:

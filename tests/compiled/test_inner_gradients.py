@@ -286,3 +286,22 @@ def test_many_examples() -> None:
         x = np.random.default_rng(k).normal(size=3)
         right = [grad(written_through_a_view)(tape.tensor(x * (1 + e))).numpy() for e in range(2)]
         agree(compiled(x), np.stack(right))
+
+
+@pytest.mark.quick
+def test_more_results_than_are_held_at_first() -> None:
+    """A recording holds few results; where a gradient asks for more, the next one holds them."""
+
+    def force(x: Any, y: Any) -> Any:
+        z = x
+        for k in range(150):
+            z = 0.99 * z + tape.sin(z) * (0.01 + 0.001 * (k % 7))
+        (g,) = tape.autograd.grad((z * z).sum(), x, create_graph=True)
+        return (g * g * y).sum()
+
+    both, x = tape.value_and_grad(force, argnums=(0, 1)), np.linspace(0.1, 1.0, 5)
+    compiled = tape.compile(both, check="never")
+    for k in range(6):
+        (found, gradients), (wanted, others) = (f(x * (1.0 + 0.01 * k), x) for f in (compiled, both))
+        np.testing.assert_allclose([found, *gradients[0], *gradients[1]], [wanted, *others[0], *others[1]], rtol=1e-12)
+    assert "3 replayed, 3 recorded" in compiled.explain()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import tape
+from tape.compiled.call_key import shared_input
 from tape.tensors.modes import own_tape
-from tape.tensors.tensor import AccumulateGrad
+from tape.tensors.tensor import AccumulateGrad, lent
 
 GIVEN = [
     2.5, -0.0, [1.5], [1.0, 2.0, 3.0], [0.5] * 64, [0.5] * 65, np.arange(6.0), np.arange(6.0).reshape(2, 3).T,
@@ -339,3 +340,22 @@ def test_a_reader_that_an_interrupt_kept_from_leaving_is_counted_no_more() -> No
     with own.reading():
         assert len(own.readers) == before + 1
     assert len(own.readers) == before
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("data", [x for x in GIVEN if isinstance(x, np.ndarray)], ids=np.shape)
+def test_what_shares_the_memory_of_an_array(data: Any) -> None:
+    """Native code makes a tensor of usual arrays, and Python of others; both are as NumPy sees them."""
+    whole, count = data.copy(order="K"), sys.getrefcount(data)
+    x = shared_input(whole)
+    assert (x.shape, x.requires_grad, x.grad) == (data.shape, False, None)
+    assert np.array_equal(x.numpy(), data)
+    usual = data.dtype == np.float64 and data.dtype.isnative and data.ndim and data.size and data.flags.c_contiguous
+    assert (lent(data) is not None) == bool(usual)
+    assert sys.getrefcount(data) == count
+    if usual:
+        x.zero_()
+        assert not whole.any()
+        whole.flags.writeable = False
+        with pytest.raises(RuntimeError, match="read-only"):
+            shared_input(whole).zero_()
