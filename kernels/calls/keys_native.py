@@ -410,6 +410,14 @@ def put_elements(registry: RegistryTable, x, out, used, arrays):
         array = TensorObject(x).value
     if array == 0 or kind_of(array) != registry.array_type:
         return 0
+    if array.ndim == 0 and array.dtype == registry.longs and array.flags & c_api.A_SIMPLE == c_api.A_SIMPLE:
+        tape = look_at(registry.active)
+        c_api.Py_DecRef(tape)
+        if tape == 0 or tape == registry.none:  # for a recorder it is more than its number
+            return 0
+        store_i8(out + 8 * used, structs.INT_ITEM)
+        store_i8(out + 8 * used + 8, load_i8(array.data))
+        return used + 2
     return put_array(registry, array, out, used, arrays)
 
 

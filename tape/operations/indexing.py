@@ -53,8 +53,9 @@ def _by_part(call: Call) -> Tensor:
     x, key = call.args
     items = items_of(key)
     if any(map(_is_number, items)) and is_basic(key) and not indexed_calls.is_followed(*items, adds=False):
-        numbered: Tensor = x[tuple([operator.index(k) if _is_number(k) else k for k in items])]
-        return numbered
+        numbers = tuple([operator.index(k) if _is_number(k) else k for k in items])
+        part: Tensor = x[numbers if type(key) is tuple else numbers[0]]
+        return part
     result: Tensor = call.run()
     if not enter_view(call, result, indexed=True):
         cache_gather(call, result, by_index)

@@ -215,3 +215,32 @@ def test_nothing_is_left_behind() -> None:
     work()
     gc.collect()
     assert len(gc.get_objects()) < before + 100
+
+
+def test_index_tensors_of_no_dims_are_their_numbers() -> None:
+    x = tape.tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    for k in (0, 1, 2, -1, -3):
+        i = tape.tensor(k)
+        for _ in range(3):  # entered by Python, then found by native code
+            for key, numbers in (
+                (i, k),
+                ((i, i), (k, k)),
+                ((slice(None), i), (slice(None), k)),
+                ((i, None), (k, None)),
+            ):
+                part, expected = x[key], x[numbers]
+                assert part.tolist() == expected.tolist()
+                assert part._base is x
+                assert type(part.grad_fn) is type(expected.grad_fn)
+    y = x.detach().clone()
+    for k in (0, 1, 0):
+        i = tape.tensor(k)
+        y[i] = 7.0
+        y[i, i] += 1.0
+        y[i][3] = 3.0
+        assert y[k].tolist() == [8.0 if j == k else 7.0 for j in range(3)] + [3.0]
+    for key in (tape.tensor(3), (tape.tensor(-4), 0)):
+        for _ in range(2):
+            with pytest.raises(IndexError, match="out of bounds"):
+                x[key]
+    assert tape.vmap(lambda row, j: row[j])(x.detach(), tape.tensor([0, 1, 2])).tolist() == [0.0, 5.0, 10.0]
