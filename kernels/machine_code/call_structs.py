@@ -111,7 +111,7 @@ class CallOnTensors(Struct):
     function: int  # what makes it
     busy: int  # whether it is being made
     kept: DirectCall  # machine code that computes gradients, too, 0 if there is none
-    rows: ExchangeHead  # the rows of the interpreter that do, as long as there is none; else 0
+    rows: ExchangeHead  # the interpreter's rows that do, or give their memory as well, until there is none; else 0
     forward: DirectCall  # machine code that computes no gradients, 0 if there is none
     one: int  # the cotangent 1
     args: int  # how many arguments it takes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.calls.computing_native import is_exposed
+from kernels.calls.computing_native import copy_of, is_exposed
 from kernels.calls.keys_native import tape_in_force
 from kernels.language.llvm_values import Word
 from kernels.machine_code import call_structs
@@ -18,6 +18,7 @@ from kernels.machine_code.direct_calls_native import (
 )
 from kernels.native import structs
 from kernels.native.c_api import (
+    A_DENSE,
     STALE,
     UNHELD,
     ArrayObject,
@@ -49,20 +50,20 @@ def operand_of(call: CallOnTensors, values, k):
 
 
 def may_change(registry: RegistryTable, x: TensorObject, array):
-    """Whether others may write to the memory of a tensor unseen, so that Python is to copy what the tape saves."""
+    """Whether others may write to the memory of a tensor unseen, so that the tape is to save a copy."""
     return registry.exposed[structs.EXPOSED] != 0 and (x.shared == registry.none or is_exposed(registry, array))
 
 
 def value_of(registry: RegistryTable, operand: TensorOperand, x: TensorObject):
-    """The value of a tensor, as recorded and of memory that only tensors see; 0 of another one."""
+    """The value of a tensor as recorded, held: a copy of memory that others may write unseen; 0 of another one."""
     if kind_of(x) != registry.tensor_type or x.slot == STALE or (1 if x.slot != 0 else 0) != operand.wanted:
         return 0
     if x.form != operand.form and x.form != operand.other:
         return 0
-    value = x.value
-    if kind_of(value) == registry.array_type:
-        return 0 if may_change(registry, x, value) else value
-    return value if kind_of(value) == registry.float_type else 0
+    value = ArrayObject(x.value)
+    if kind_of(value) == registry.array_type and may_change(registry, x, value):
+        return copy_of(registry, value) if value.flags & A_DENSE != 0 else 0
+    return owned(value) if kind_of(value) == registry.array_type or kind_of(value) == registry.float_type else 0
 
 
 def hold_values(registry: RegistryTable, call: CallOnTensors, values, held):
@@ -72,7 +73,6 @@ def hold_values(registry: RegistryTable, call: CallOnTensors, values, held):
         operand = call + 8 * (CallOnTensors.SIZE + TensorOperand.SIZE * k)
         value = value_of(registry, operand, operand_of(call, values, k))
         if value != 0:
-            Py_IncRef(value)
             store_i8(held + 8 * k, value)
             k += 1
     return k
@@ -159,9 +159,17 @@ def write(t: TapeHeader, call: CallOnTensors, values, held, out, kept):
     for k in range(call.saved):
         store_i8(at, owned(word(call.objects, k)))
         at += 8
+    if keeps_memory(call):
+        store_i8(at, owned(word(out, call.results)))
+        at += 8
     store_i8(at, call.code)
     Py_IncRef(block.form)
     return commit(t, block.entries)
+
+
+def keeps_memory(call: CallOnTensors):
+    """Whether the tape is to save the memory of the interpreter's rows, the last of their results."""
+    return call.rows != 0 and call.calls == 0
 
 
 def has_room(t: TapeHeader, call: CallOnTensors):
@@ -223,9 +231,9 @@ def answered(t: TapeHeader, call: CallOnTensors, values, tensors, kept):
     registry, held, out = t.registry, objects_held(), results_held()
     count, made = hold_values(registry, call, values, held), call_structs.OTHERS
     if count == call.operands:
-        if kept != 0 and call.rows != 0:
+        if call.rows != 0 and (kept != 0 or keeps_memory(call)):
             store_i8(held + 8 * count, call.one)
-            size = by_rows(call.rows, held, count + 1, out)
+            size = by_rows(call.rows, held, count + kept, out)
         else:
             size = by_code(registry, call.kept if kept != 0 else call.forward, held, count, out)
         made = recorded(t, call, values, held, out, tensors, kept) if size > 0 else size
@@ -250,7 +258,7 @@ def returned(call: CallOnTensors, tensors):
 
 def can_run(call: CallOnTensors, kept):
     """Whether there is what runs the program."""
-    return kept != 0 or call.forward != 0
+    return kept != 0 or call.forward != 0 or keeps_memory(call)
 
 
 def on_tensors(address: Word, values: Word, count: Word, unused: Word) -> Word:
@@ -259,7 +267,7 @@ def on_tensors(address: Word, values: Word, count: Word, unused: Word) -> Word:
     t = TapeHeader(tape_in_force(registry))
     if t <= 0 or t & 1 != 0 or count != call.args:
         return call_structs.OTHERS
-    keeps = call.kept != 0 or call.rows != 0
+    keeps = call.calls != 0 and (call.kept != 0 or call.rows != 0)
     kept = 1 if keeps and KeptCalls(call.calls).count < KeptCalls(call.calls).most else 0
     if not can_run(call, kept) or not has_room(t, call) or not can_keep(registry, call):
         return call_structs.OTHERS

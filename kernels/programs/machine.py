@@ -250,16 +250,21 @@ class KeptReplay:
         try:
             machine = self._free.pop()
         except IndexError:
-            machine = self._back.copy()
-            first = machine.start - where(machine.memory)
-            memory = machine.memory[first : first + machine.size + 8].view(np.int64)
-            rows = (machine.rows.start, machine.rows.forward, False)
-            inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
-            machine.exchange = Exchange(inputs, outputs, [], rows, exactly=True)
+            machine = self.machine()
         try:
             return machine.whole(values)
         finally:
             self._free.append(machine)
+
+    def machine(self) -> Machine:
+        """Return a machine that runs forward, and gives its memory as one more result."""
+        machine = self._back.copy()
+        first = machine.start - where(machine.memory)
+        memory = machine.memory[first : first + machine.size + 8].view(np.int64)
+        rows = (machine.rows.start, machine.rows.forward, False)
+        inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
+        machine.exchange = Exchange(inputs, outputs, [], rows, exactly=True)
+        return machine
 
     def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
         """Return what a sweep runs the program back by: see kernels/native/structs.py.

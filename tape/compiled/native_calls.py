@@ -131,9 +131,10 @@ class TensorPlan:
     def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int) -> None:
         self.program, self.pulling, held = program, program.pulling, program.held()
         pulling, self._machines = self.pulling, dict[bool, Any]()
-        call_form = pulling.call_form(values, kept=False)
-        form, table = call_form.form, pulling.kept_calls
-        if pulling.one is None:
+        self._memory = pulling.kept.machine() if pulling.kept is not None and not _has_code(program) else None
+        call_form = pulling.call_form(values, kept=self._memory is not None)
+        form, table = call_form.form, call_form.table
+        if table is None:
             form, table = pulling.code_form(values), self._pullback(values)
         objects = [*held, table]
         safe = [now is not array for now, array in zip(held, program.live, strict=True)]
@@ -147,7 +148,8 @@ class TensorPlan:
             CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
             operands=len(values), block=where(form.block), code=form.code, context=id(self._kept[-1]),
             calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
-            saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
+            rows=0 if self._memory is None else where(self._memory.exchange.table), saved=len(objects),
+            objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
             several=where(self._results) if outputs else 0,
             room=int(form.block[FormBlock.entries] + sum(f.block[FormBlock.entries] for f, _ in outputs)),
         )  # fmt: skip
@@ -168,11 +170,11 @@ class TensorPlan:
         shaped = program._single if len(pulling.specs) == 1 else program._tuple
         if not (tensors and shaped and pulling.direct) or max(len(values), len(pulling.specs)) > most:
             return None
-        if pulling.one is None:
+        if pulling.one is not None or not _has_code(program):
+            fits = pulling.call_form(values, kept=pulling.one is None).runs_natively
+        else:
             in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in values)
             fits = in_order and len(pulling.specs) <= MOST_RESULTS
-        else:
-            fits = pulling.call_form(values, kept=False).runs_natively
         return cls(program, values, count) if fits and all(x is not None for x in program.held()) else None
 
     def _pullback(self, values: Sequence[Any]) -> Array:
@@ -221,7 +223,13 @@ class TensorPlan:
     @property
     def is_stale(self) -> bool:
         """Whether other machines run the program now."""
-        return self.pulling is not self.program.pulling
+        return self.pulling is not self.program.pulling or (self._memory is not None and _has_code(self.program))
+
+
+def _has_code(program: CompiledProgram) -> bool:
+    """Whether machine code runs a program on tensors, and its pullback."""
+    machines = program._first.get(False), program.pulling.program._first.get(True)
+    return all(getattr(machine, "words", None) is not None for machine in machines)
 
 
 class RowsPlan:
@@ -248,9 +256,10 @@ class NativePlan:
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
         on_tensors = isinstance(runs, TensorPlan)
-        self._reverse = on_tensors or program._first.get(True) is machine
-        self._due: dict[bool, int] = runs.pulling.program._due if isinstance(runs, TensorPlan) else program._due
+        self._due = [(program._due, program._first.get(True) is machine)]
         """After how many calls Python is to see whether there is machine code by now, if that is not known."""
+        if isinstance(runs, TensorPlan):
+            self._due = [(program._due, False)] * (runs.pulling.one is None) + [(runs.pulling.program._due, True)]
         assert runs.words is not None
         runs_by = {"tensors" if on_tensors else "machine": where(runs.words)}
         runs_by |= {"rows": where(runs.rows)} if isinstance(runs, RowsPlan) else {}
@@ -271,7 +280,7 @@ class NativePlan:
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        most = self._due.get(self._reverse, sys.maxsize) - 2
+        most = min(due.get(reverse, sys.maxsize) for due, reverse in self._due) - 2
         self.words[CallPlan.left] = max(min(self.program.due - self.program.hits, most), 0)
 
     def halt(self) -> None:
@@ -285,8 +294,9 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.count(taken)
-            if self._reverse in self._due:
-                self._due[self._reverse] = max(self._due[self._reverse] - taken, 1)
+            for due, reverse in self._due:
+                if reverse in due:
+                    due[reverse] = max(due[reverse] - taken, 1)
         if not (self.program.lines and self.misses.any()):
             return False
         missed = self.misses.copy()
@@ -303,17 +313,17 @@ class NativePlan:
 
 
 def is_ready(program: CompiledProgram, machine: Any) -> bool:
-    """Whether a program, run by this machine, has what a plan needs; on tensors the machine code of both ways.
+    """Whether a program, run by this machine, has what a plan needs; on tensors that of both ways.
 
     Rows of the interpreter will do where they are one run, of calls that are many.
     """
     if program.tensors:
-        machine, forward = program.pulling.program._first.get(True), machine
-        if program.pulling.one is None and getattr(forward, "words", None) is None:
+        pulling = program.pulling
+        machine = pulling.program._first.get(True)
+        if pulling.one is None and pulling.kept is None and not _has_code(program):
             return False
     if isinstance(machine, Machine):
-        pays = program.hits >= _MANY and machine.size <= _MOST_COPIED
-        return pays and machine.is_one_run and (not program.tensors or program.pulling.one is not None)
+        return program.hits >= _MANY and machine.size <= _MOST_COPIED and machine.is_one_run
     return getattr(machine, "words", None) is not None
 
 

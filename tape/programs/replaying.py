@@ -195,9 +195,9 @@ class CallForm(NamedTuple):
 
     @property
     def runs_natively(self) -> bool:
-        """Whether native code can make, and run back, calls that keep gradients."""
+        """Whether native code can make, and run back, calls that keep gradients, or memory."""
         role = self.form.block[FormBlock.SIZE + InputBlock.kernel]
-        return role == GRADED and self.saved is not None
+        return role in (GRADED, REPLAYED) and self.saved is not None
 
 
 class ProgramPullback:
@@ -445,14 +445,14 @@ def value_and_gradients(
 class ReplayCall(CustomCall):
     """What the tape saves of a replay: the program and its arguments; results are computed anew.
 
-    ``memory`` is what the replay left. Calls on tensors that native code makes share one.
+    Calls on tensors that native code makes share one.
     """
 
     cls = Replay
     hooks: Hooks | None = None
 
-    def __init__(self, program: Any, arguments: list[Any], needs: list[bool], memory: Array | None = None) -> None:
-        self.program, self.arguments, self.needs, self.memory = program, arguments, needs, memory
+    def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
+        self.program, self.arguments, self.needs = program, arguments, needs
         self._contexts: dict[int, FunctionCtx] = {}  # by thread
 
     positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
@@ -485,14 +485,16 @@ class ReplayCall(CustomCall):
         """Return the hooks of the call's node; from now on Python runs its pullback."""
         if instruction.saved[0] is not self:
             return instruction.saved[0].own_hooks(instruction)  # type: ignore[no-any-return]
-        if self.memory is not None:
-            self.memory[-1] = 1
-        elif not self.outputs:  # the others that share it have no hooks
-            call, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
+        role, saved = instruction.form.block[FormBlock.SIZE + InputBlock.kernel], instruction.saved
+        if role == REPLAYED:
+            saved[-1][-1] = 1
+        if not self.outputs:  # the others that share it have no hooks
+            call, last = copy.copy(self), instruction.stop - 1
             call.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
             replace = tapes.living[instruction.slot >> TAPE_BITS].entries.replace
             replace(last - len(saved), last, saved[0], call, instruction.form.code)
-            replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
+            if role != REPLAYED:
+                replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
             return CustomCall.own_hooks(call, instruction)
         return super().own_hooks(instruction)
 
@@ -576,7 +578,7 @@ def recorded(
         tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
         for i in places:
             saved[i] = SAVED
-    call, count = ReplayCall(program, saved, needs, memory), len(values)
+    call, count = ReplayCall(program, saved, needs), len(values)
     kept: tuple[Any, ...] = () if table is None else (table,) if memory is None else (table, memory)
     computed = [] if pulling.one is None else _kept(gradients, reached, form.specs)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
