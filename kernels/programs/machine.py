@@ -405,7 +405,8 @@ def _bytes(plan: ProgramPlan) -> Array:
 # How many calls the interpreter makes while a program is compiled.
 
 MEANWHILE = 2  # times the calls until a program is compiled that go on while a thread compiles it, at least
-_ROW, _ELEMENT = 12e-9, 0.4e-9  # seconds of a row of the interpreter, and of an element that it computes, about
+_ROW, _ELEMENT, _CALLED = 12e-9, 0.4e-9, 30e-6
+"""Seconds of a row of the interpreter, of an element that it computes, and of what Python runs for it, about."""
 _ITERATIONS = 20  # of a recorded loop, whose number is not known, about
 _ROLL_ROW = 15e-6  # seconds that it takes to find out whether a row repeats, about
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
@@ -427,7 +428,8 @@ def calls_in(seconds: float, machine: Machine) -> int:
     times = 1 if machine.shared is None else _ITERATIONS
     rows = times * len(machine.rows.words)
     elements = times * machine.rows.work
-    return int(seconds / (_ROW * rows + _ELEMENT * elements + machine.call))
+    called = _CALLED * times * len(machine.rows.calls)
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + called + machine.call))
 
 
 def dynamic_calls_in(seconds: float, recipe: Recipe) -> int:

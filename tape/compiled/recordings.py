@@ -464,13 +464,13 @@ class Recording:
         """Sources as recorded, by the nodes of the unrolled recipe."""
         self.path = tuple([guard.value for guard in self.guards])
         """The values that left for Python, in order: which way the call went; a loop is one mark."""
+        self.is_sure = recorder.bounds >= len(self.guards)  # whether the next call is to go the same way
         self.guard_positions = list(range(len(self.path)))
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.unrolled = ""  # why a loop stays Python
-        self.is_trial = (
-            False  # whether the next recording has numbers of a loop as tensors, which are numbers in this one
-        )
+        self.is_trial = False
+        """Whether the next recording has numbers of a loop as tensors, which are numbers in this one."""
         self.numbers = frozenset[Any]()  # the loops whose numbers were tensors
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
