@@ -113,7 +113,6 @@ class CallOnTensors(Struct):
     kept: DirectCall  # machine code that computes gradients, too, 0 if there is none
     rows: ExchangeHead  # the interpreter's rows that do, or give their memory as well, until there is none; else 0
     forward: DirectCall  # machine code that computes no gradients, 0 if there is none
-    one: int  # the cotangent 1
     args: int  # how many arguments it takes
     operands: int
     block: FormBlock  # of the form of the instruction

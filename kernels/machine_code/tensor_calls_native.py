@@ -232,8 +232,7 @@ def answered(t: TapeHeader, call: CallOnTensors, values, tensors, kept):
     count, made = hold_values(registry, call, values, held), call_structs.OTHERS
     if count == call.operands:
         if call.rows != 0 and (kept != 0 or keeps_memory(call)):
-            store_i8(held + 8 * count, call.one)
-            size = by_rows(call.rows, held, count + kept, out)
+            size = by_rows(call.rows, held, count, out)
         else:
             size = by_code(registry, call.kept if kept != 0 else call.forward, held, count, out)
         made = recorded(t, call, values, held, out, tensors, kept) if size > 0 else size

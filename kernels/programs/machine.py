@@ -33,10 +33,10 @@ _LONG = 10_000
 def plan(recipe: Recipe, *, reverse: bool, cotangents: Mapping[int, int] | None = None) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element.
 
-    Or, with ``cotangents``, from outputs, by their numbers, whose cotangents are arguments, by theirs.
+    Or, with ``cotangents``, if any, from outputs, by their numbers, whose cotangents are arguments, by theirs.
     """
     pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in (cotangents or {}).items()]
-    starts = reverse and cotangents is None and recipe.wants(recipe.outputs[0])
+    starts = reverse and not pairs and recipe.wants(recipe.outputs[0])
     recipe = recipe.copy()
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)

@@ -141,16 +141,15 @@ class TensorPlan:
         self._objects = np.array([*map(id, objects), *safe, True], np.int64)
         outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
         results = [n for f, source in outputs for n in (where(f.block), f.code, id(source))]
-        self._results, self._one = np.array(results or [0], np.int64), np.array(pulling.one)
+        self._results = np.array(results or [0], np.int64)
         self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * len(values), call_form.needs)
         largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
         head = row(
             CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
             operands=len(values), block=where(form.block), code=form.code, context=id(self._kept[-1]),
-            calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
+            calls=where(table) if pulling.returns_number else 0, large=largest if largest >= LARGE else 0,
             rows=0 if self._memory is None else where(self._memory.exchange.table), saved=len(objects),
-            objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
-            several=where(self._results) if outputs else 0,
+            objects=where(self._objects), results=len(pulling.specs), several=where(self._results) if outputs else 0,
             room=int(form.block[FormBlock.entries] + sum(f.block[FormBlock.entries] for f, _ in outputs)),
         )  # fmt: skip
         for k, x in enumerate(values):
@@ -170,8 +169,8 @@ class TensorPlan:
         shaped = program._single if len(pulling.specs) == 1 else program._tuple
         if not (tensors and shaped and pulling.direct) or max(len(values), len(pulling.specs)) > most:
             return None
-        if pulling.one is not None or not _has_code(program):
-            fits = pulling.call_form(values, kept=pulling.one is None).runs_natively
+        if pulling.returns_number or not _has_code(program):
+            fits = pulling.call_form(values, kept=not pulling.returns_number).runs_natively
         else:
             in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in values)
             fits = in_order and len(pulling.specs) <= MOST_RESULTS
@@ -208,14 +207,14 @@ class TensorPlan:
             self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
         runs = self.pulling.program._first.get(True), self.program._first.get(False)
         for reverse, machine in zip((True, False), runs, strict=True):
-            if type(self._machines.get(reverse)) is type(machine) or (reverse and self.pulling.one is None):
+            if type(self._machines.get(reverse)) is type(machine) or (reverse and not self.pulling.returns_number):
                 continue
             if isinstance(machine, CompiledMachine) and machine.words is not None:
                 self._machines[reverse] = code = machine.formed(ReturnForm(call_structs.FLAT))
                 assert code.words is not None
                 self.words[CallOnTensors.kept if reverse else CallOnTensors.forward] = where(code.words)
                 if reverse:
-                    code.places[len(values)], self.words[CallOnTensors.rows] = where(self._one), 0
+                    self.words[CallOnTensors.rows] = 0
             elif reverse and isinstance(machine, Machine) and machine.is_one_run:
                 self._machines[reverse] = copied = machine.copy()
                 self.words[CallOnTensors.rows] = where(copied.exchange.table)
@@ -259,7 +258,8 @@ class NativePlan:
         self._due = [(program._due, program._first.get(True) is machine)]
         """After how many calls Python is to see whether there is machine code by now, if that is not known."""
         if isinstance(runs, TensorPlan):
-            self._due = [(program._due, False)] * (runs.pulling.one is None) + [(runs.pulling.program._due, True)]
+            both = not runs.pulling.returns_number
+            self._due = [(program._due, False)] * both + [(runs.pulling.program._due, True)]
         assert runs.words is not None
         runs_by = {"tensors" if on_tensors else "machine": where(runs.words)}
         runs_by |= {"rows": where(runs.rows)} if isinstance(runs, RowsPlan) else {}
@@ -320,7 +320,7 @@ def is_ready(program: CompiledProgram, machine: Any) -> bool:
     if program.tensors:
         pulling = program.pulling
         machine = pulling.program._first.get(True)
-        if pulling.one is None and pulling.kept is None and not _has_code(program):
+        if not pulling.returns_number and pulling.kept is None and not _has_code(program):
             return False
     if isinstance(machine, Machine):
         return program.hits >= _MANY and machine.size <= _MOST_COPIED and machine.is_one_run

@@ -237,7 +237,7 @@ class Program(Seen):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return ProgramPullback(self._complete, PullbackProgram(self))
+        return ProgramPullback(self._complete, functools.partial(PullbackProgram, self))
 
     def check_soon(self) -> None:
         """Take note that other code runs from now on."""
@@ -262,7 +262,7 @@ class Program(Seen):
         kept = self.pulling.kept
         if self.pulling.keeps_gradients():
             try:
-                results = self.pulling.program.computed([*values, self.pulling.one])
+                results = self.pulling.program.computed(values)
             except Exception as error:
                 if isinstance(error, ProgramError):
                     raise
@@ -546,13 +546,16 @@ class Program(Seen):
 
 
 class PullbackProgram(Program):
-    """The results and gradients of a program, from its arguments and the cotangents of its results."""
+    """The results and gradients of a program, from its arguments and the cotangents of its results.
+
+    Of a number perhaps ``at_one``, its cotangent.
+    """
 
     _exactly = True
 
-    def __init__(self, of: Program) -> None:
+    def __init__(self, of: Program, *, at_one: bool) -> None:
         self._of, self._mode, self._budget = of, of._mode, of._budget
-        self._recipe, self._cotangents = pullback_recipe(of._complete)
+        self._recipe, self._cotangents = (of._complete, {}) if at_one else pullback_recipe(of._complete)
         self._template, self._kept = of._template, of._kept
         self._begin()
 
