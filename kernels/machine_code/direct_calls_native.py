@@ -593,12 +593,27 @@ def called_apart(plan: CallPlan, values, count):
     )
 
 
-def called_with(plan: CallPlan, args, count):
+def are_named(plan: CallPlan, names):
+    """Whether arguments are given by the names that a plan expects, in its order."""
+    expected = plan.names
+    if names == expected or names == 0 or expected == 0:
+        return names == expected
+    k, count = 0, PyTuple_Size(names)
+    while k < count and k < PyTuple_Size(expected):
+        if PyTuple_GetItem(names, k) != PyTuple_GetItem(expected, k):
+            return False
+        k += 1
+    return k == count and k == PyTuple_Size(expected)
+
+
+def called_with(plan: CallPlan, args, count, names):
     """Return the result of the program on the values in the arguments, if all else in these is as it was."""
     expected = plan.argument_count
+    if not are_named(plan, names):
+        return call_structs.OTHERS
     if expected == 0:
         return called_apart(plan, args, count)
-    if expected != count:
+    if expected != count + (PyTuple_Size(names) if names != 0 else 0):
         return call_structs.OTHERS
     values, result = thirty_words(), call_structs.OTHERS
     size = opened(plan.steps, args, values)
@@ -608,25 +623,25 @@ def called_with(plan: CallPlan, args, count):
     return result
 
 
-def planned(plan: CallPlan, args, count):
+def planned(plan: CallPlan, args, count, names):
     """Return the result of a call; below 0 where the plan does not take it, 0 with an exception."""
     if plan.taken >= plan.left or is_mode(plan) == 0:
         return call_structs.OTHERS
     if is_current(plan) == 0:
         plan.stale = 1
         return call_structs.OTHERS
-    result = called_with(plan, args, count)
+    result = called_with(plan, args, count, names)
     if result > 0:
         plan.taken += 1
     return result
 
 
-def directly(plans, args, count):
+def directly(plans, args, count, names):
     """Return the result of a call by the first plan that takes it; below 0 where none does, 0 with an exception."""
     k, size, result, missed = 0, PyTuple_Size(plans), call_structs.OTHERS, 0
     while k < size and result < 0:
         plan = CallPlan(load_i8(PyTuple_GetItem(plans, k) + HEADER))
-        result = planned(plan, args, count)
+        result = planned(plan, args, count, names)
         if result < 0 and PyErr_Occurred() != 0:
             return 0
         if result <= call_structs.MISSED:
@@ -652,10 +667,10 @@ def slowly(called_object: CallableObject, args, count, names):
 
 def vectorcall(self: CallableObject, args: Word, count: Word, names: Word) -> Word:
     plans = self.plans
-    if plans == 0 or names != 0:
+    if plans == 0:
         return slowly(self, args, count, names)
     Py_IncRef(plans)
-    result = directly(plans, args, count & ARGUMENTS)
+    result = directly(plans, args, count & ARGUMENTS, names)
     Py_DecRef(plans)
     return result if result >= 0 else slowly(self, args, count, names)
 

@@ -214,14 +214,14 @@ class ProgramPullback:
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
-        self.direct = not self.constant and all(s.shape or s is SCALAR for s in self.specs)
-        """Whether all results have a gradient, and are values of tensors as they come from a replay."""
+        self.direct = all(s.shape or s is SCALAR for s in self.specs)
+        """Whether all results are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
         self.outputs = [(reference_tape.output(NAME, s), Output(k, len(self.specs))) for k, s in enumerate(self.specs)]
         """Of several results: the form of the instruction that each has, and what that saves."""
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
-        self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
+        self.nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
         self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
         python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
         self.returns_number = len(self.specs) == 1 == len(specs) and specs[0].size == 1 and not python
@@ -326,7 +326,7 @@ class ProgramPullback:
 
         ``values`` are those of all arguments, ``cotangents`` those of the results that have a gradient.
         """
-        filled = [n if g is None else g for g, n in zip(cotangents, self._nothing, strict=True)]
+        filled = [n if g is None else g for g, n in zip(cotangents, self.nothing, strict=True)]
         try:
             computed = self.from_cotangents.computed([*values, *map(scalar_or_array, filled)])
         except Unsettled:
@@ -505,7 +505,9 @@ class ReplayCall(CustomCall):
 
     def output(self, slot: int, place: int) -> Any:
         """Return the slot of one of several results: they follow one another where native code has made the call."""
-        return self.outputs[place] if self.outputs else slot + 1 + place
+        if self.outputs or place in self.constant:
+            return self.outputs[place] if self.outputs else None
+        return slot + 1 + self.program.pulling.with_gradient.index(place)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
         """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on.
