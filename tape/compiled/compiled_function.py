@@ -59,7 +59,7 @@ from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
-from tape.tensors.view_families import counter_of
+from tape.tensors.view_families import counter_of, owns_memory_alone
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
 from tape.watching.python_loops import Unfit
@@ -179,6 +179,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a dynamic call of which nothing else is wanted."""
+        given = (*args, *kwargs.values())
+        if given and not (self._fixed or self._values) and all(type(x) is Tensor for x in given):
+            self.calls["dynamic"] += 1
+            result = self.__wrapped__(*args, **kwargs)
+            return self._owning(result, given)
         simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
         if simple is None:
             return self._untried(args, kwargs)
@@ -447,10 +452,15 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         arrays, begin = bool(inputs) and not tensors, self._overhead.clock()
         result = modes.call_given(arrays, self.__wrapped__, *args, **kwargs)
         self._overhead.latest = self._overhead.clock() - begin
-        if tensors:  # as those of replays, they own their memory
-            leaves, structure = flattened(result, none=True)
-            return structure.filled(owned(leaves, inputs))
-        return as_given(result, tensors=not arrays)
+        return self._owning(result, inputs) if tensors else as_given(result, tensors=not arrays)
+
+    @staticmethod
+    def _owning(result: Any, inputs: Sequence[Tensor]) -> Any:
+        """Return a result whose tensors own their memory, as those of replays do."""
+        if type(result) is Tensor and owns_memory_alone(result) and all(result is not x for x in inputs):
+            return result
+        leaves, structure = flattened(result, none=True)
+        return structure.filled(owned(leaves, inputs))
 
     def _stay_dynamic(self, reason: str) -> None:
         self._dynamic = reason
