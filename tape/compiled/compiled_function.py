@@ -21,6 +21,7 @@ from tape.compiled import native_calls
 from tape.compiled.call_key import (
     FEW,
     FEW_SIGNATURES,
+    MOST_ALIKE,
     CallArguments,
     CallShape,
     DynamicTime,
@@ -169,6 +170,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         time.measured(self._overhead.latest)
         time.count()
         self._wait()
+        if current is None and self._direct:  # native code makes the calls that have a program
+            self._overhead.passing = MOST_ALIKE
+            time.count(MOST_ALIKE)
         return result
 
     def _wait(self) -> None:
