@@ -125,7 +125,7 @@ class CallOnTensors(Struct):
     objects: int  # these, and whether each cannot change
     results: int  # tensors that it gives
     several: int  # a :class:`TensorResult` each; 0 of one that has a gradient
-    alone: int  # whether the first tensor is returned alone
+    steps: int  # through the structure in which tensors are returned, 0 of one that is returned alone
     room: int  # the words of all instructions
 
 
@@ -147,7 +147,7 @@ class TensorOperand(Struct):
     gradient: int  # the number of its gradient among the program's results, -1 if it has none
 
 
-MOST_OPERANDS = 128  # of a call on tensors
+MOST_OPERANDS = 128  # of a call on tensors; values in a structure of results
 
 
 S_VALUE, S_FIXED, S_TUPLE, S_LIST, S_DICT, S_END = range(6)

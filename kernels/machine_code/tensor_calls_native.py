@@ -16,6 +16,7 @@ from kernels.machine_code.direct_calls_native import (
     result,
     results_made,
 )
+from kernels.machine_code.structures_native import built
 from kernels.native import structs
 from kernels.native.c_api import (
     A_DENSE,
@@ -25,8 +26,6 @@ from kernels.native.c_api import (
     Py_DecRef,
     Py_IncRef,
     PyErr_Clear,
-    PyTuple_New,
-    PyTuple_SetItem,
     TensorObject,
     on_stack,
     tape_registry,
@@ -258,20 +257,6 @@ def answered(registry: RegistryTable, t: TapeHeader, call: CallOnTensors, values
     return made
 
 
-def returned(call: CallOnTensors, tensors):
-    """Return the tensor, or a tuple of all, whose references it takes over; 0 with an exception."""
-    if call.alone != 0:
-        return load_i8(tensors)
-    count = call.results
-    made = PyTuple_New(count)
-    for k in range(count):
-        if made != 0:
-            PyTuple_SetItem(made, k, word(tensors, k))
-        else:
-            Py_DecRef(word(tensors, k))
-    return made
-
-
 def can_run(call: CallOnTensors, kept):
     """Whether there is what runs the program."""
     return kept != 0 or call.forward != 0 or (call.rows != 0 and call.calls == 0)
@@ -307,6 +292,6 @@ def on_tensors(address: Word, values: Word, count: Word, unused: Word) -> Word:
         made = answered(registry, t, call, values, tensors, kept)
         call.busy = 0
     if made > 0:
-        return returned(call, tensors)
+        return built(call.steps, tensors, size) if call.steps != 0 else load_i8(tensors)
     let_go_of(tensors, size)
     return made

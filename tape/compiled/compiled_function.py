@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.tables import Lock
-from kernels.machine_code.call_structs import FLAT, SINGLE
+from kernels.machine_code.call_structs import FLAT, GRAD, SINGLE
 from kernels.machine_code.compiled_machine import MemoryUse, ReturnForm
 from kernels.machine_code.tiers import MODES, DirectlyCalled, begin, called_at_once
 from kernels.programs.program import ProgramError
@@ -46,7 +46,9 @@ from tape.compiled.native_calls import (
     MOST_TIMES,
     NativePlan,
     NativeUse,
+    StructureSteps,
     TensorPlan,
+    Unknown,
     is_ready,
     named,
     plan_of,
@@ -183,11 +185,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a dynamic call of which nothing else is wanted."""
-        given = (*args, *kwargs.values())
-        if given and not (self._fixed or self._values) and all(type(x) is Tensor for x in given):
+        arguments = (*args, *kwargs.values())
+        if arguments and not (self._fixed or self._values) and all(type(x) is Tensor for x in arguments):
             self.calls["dynamic"] += 1
             result = self.__wrapped__(*args, **kwargs)
-            return self._owning(result, given)
+            return self._owning(result, arguments)
         simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
         if simple is None:
             return self._untried(args, kwargs)
@@ -298,7 +300,13 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._warn(current.dynamic)
 
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
-        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
+        if program._single or (program._tuple and not program.tensors):
+            return ReturnForm(SINGLE if program._single else FLAT)
+        try:
+            steps = StructureSteps.of_result(program._template, program._kept)
+        except Unknown:
+            return None
+        return ReturnForm(GRAD, tuple(range(steps.values)), steps=tuple(steps.words), filled=program._filled)
 
     def _settle(self) -> bool:
         """Count the calls that native code took; return whether the last one missed a guard of each program."""

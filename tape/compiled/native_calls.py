@@ -92,11 +92,11 @@ class StructureSteps:
         return self
 
     @classmethod
-    def of_gradient(cls, structure: Structure) -> StructureSteps:
-        """Return the steps through a structure that is to be made."""
-        self = cls({})
+    def of_result(cls, structure: Structure, kept: dict[int, Any] | None = None) -> StructureSteps:
+        """Return the steps through a structure that is to be made, some of whose leaves are ``kept``."""
+        self = cls(kept or {})
         self._one(structure, 0, 0)
-        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds):
+        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds) or self.values > call_structs.MOST_OPERANDS:
             raise Unknown
         return self
 
@@ -132,28 +132,29 @@ class StructureSteps:
 class TensorPlan:
     """How native code calls a program on tensors, with all that its words refer to."""
 
-    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int) -> None:
+    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int, form: ReturnForm) -> None:
         self.program, self.pulling, held = program, program.pulling, program.held()
+        self._steps = np.array(form.steps, np.int64)
         pulling, self._machines = self.pulling, dict[bool, Any]()
         self._memory = pulling.kept.machine() if pulling.kept is not None and not _has_code(program) else None
         operands = list(map(_operand, values))
         call_form = pulling.call_form(operands, kept=self._memory is not None)
-        form, table = call_form.form, call_form.table
+        call, table = call_form.form, call_form.table
         if table is None and pulling.with_gradient:
-            form, table = pulling.code_form(operands), self._pullback(operands)
+            call, table = pulling.code_form(operands), self._pullback(operands)
         objects = [*held, table]
         safe = [now is not array for now, array in zip(held, program.live, strict=True)]
         self._objects = np.array([*map(id, objects), *safe, True], np.int64)
         outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
         self._results = self._result_words(outputs)
-        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * len(values), call_form.needs)
+        self._kept = objects, call, outputs, form, ReplayCall(program, [SAVED] * len(values), call_form.needs)
         largest = max([x.spec.bytes for x in operands] + [spec.bytes for spec in pulling.specs])
-        entries = [form.block[FormBlock.entries], *[outputs[k][0].block[FormBlock.entries] for k in self._recorded()]]
+        entries = [call.block[FormBlock.entries], *[outputs[k][0].block[FormBlock.entries] for k in self._recorded()]]
         head = row(
             CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
-            operands=len(values), block=where(form.block) if pulling.with_gradient else 0, code=form.code,
+            operands=len(values), block=where(call.block) if pulling.with_gradient else 0, code=call.code,
             context=id(self._kept[-1]), calls=where(pulling.kept_calls) if pulling.returns_number else 0,
-            large=largest if largest >= LARGE else 0, alone=program._single, saved=len(objects),
+            large=largest if largest >= LARGE else 0, steps=where(self._steps) if form.steps else 0, saved=len(objects),
             rows=0 if self._memory is None else where(self._memory.exchange.table), objects=where(self._objects),
             results=len(pulling.specs), several=where(self._results) if len(self._results) else 0, room=sum(entries),
         )  # fmt: skip
@@ -179,11 +180,11 @@ class TensorPlan:
         return np.array(words, np.int64)
 
     @classmethod
-    def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
+    def of(cls, program: CompiledProgram, values: Sequence[Any], form: ReturnForm) -> TensorPlan | None:
         """Return the plan for these values; None where Python makes such calls."""
         count, values = len(values), [*values, *program.outside()]
         pulling, most = program.pulling, call_structs.MOST_OPERANDS
-        fits = (program._single or program._tuple) and pulling.direct and all(map(_is_native, values))
+        fits = pulling.direct and all(map(_is_native, values))
         if not fits or max(len(values), len(pulling.specs)) > most:
             return None
         operands = list(map(_operand, values))
@@ -194,7 +195,7 @@ class TensorPlan:
         else:
             in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in operands)
             fits = in_order and len(pulling.specs) <= MOST_RESULTS
-        return cls(program, values, count) if fits and all(x is not None for x in program.held()) else None
+        return cls(program, values, count, form) if fits and all(x is not None for x in program.held()) else None
 
     def _pullback(self, values: Sequence[Any]) -> Array:
         """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
@@ -390,7 +391,7 @@ def plan_of(
         return None
     runs: TensorPlan | RowsPlan | None = None
     if program.tensors:
-        runs = TensorPlan.of(program, values)
+        runs = TensorPlan.of(program, values, form)
         if runs is None:
             state.planned[program] = MOST_TIMES
             return None

@@ -32,6 +32,11 @@ def _with_aux(w: Any, b: Any, x: Any, y: Any) -> Any:
     return e.detach(), (e * e).mean(), e.detach().abs().sum(), e.sum(0)
 
 
+def _named(w: Any, b: Any, x: Any, y: Any) -> Any:
+    e = tape.tanh(x @ w + b) - y
+    return {"loss": (e * e).mean(), "more": [e, None, ("name", e.detach().sum(), 2.5)], "none": ()}
+
+
 def _polynomial(*coefficients: Any) -> Any:
     *coefficients, x = coefficients
     value = 0.0
@@ -60,6 +65,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "in structures": (_of_parts, lambda f, w, b, x, y: f({"w": w, "b": [b]}, x, y=y)),
     "a pair": (_both, lambda f, w, b, x, y: sum(f(w, b, x, y))),
     "the first of a pair": (_both, lambda f, w, b, x, y: f(w, b, x, y)[0]),
+    "in a dictionary": (_named, lambda f, w, b, x, y: f(w, b, x, y)["loss"] + f(w, b, x, y)["more"][0].sum()),
     "one in a tuple": (lambda *args: (_network(*args),), lambda f, w, b, x, y: f(w, b, x, y)[0]),
     "detached results": (_with_aux, lambda f, w, b, x, y: f(w, b, x, y)[1] + f(w, b, x=x, y=y)[3].sum()),
     "several elements": (lambda w, b, x: tape.tanh(x @ w + b), lambda f, w, b, x, y: (f(w, b, x) * y).sum()),
@@ -129,6 +135,29 @@ def test_without_gradients(function: Any, where: str, mode: str, answered: Calla
     twice = (first * tape.tensor(2.0, requires_grad=True)).sum()
     twice.backward()
     assert not NATIVE or len(answers) <= 1, compiled.explain()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tensors", [True, False])
+def test_results_in_structures(tensors: bool, mode: str, answered: Callable[[Any], list[Any]]) -> None:
+    """They are made anew, with what is no tensor in it; of arrays, too."""
+    f, answers = tape.compile(_named, mode=mode, check="never"), list[Any]()
+    for k in range(40):
+        if k == 20:
+            answers = answered(f)
+        given = [_WEIGHTS, _BIAS, _DATA * (1 + k), _LABELS]
+        leaves = [tape.tensor(v, requires_grad=i < 2) for i, v in enumerate(given)]
+        found, other = (f(*leaves), f(*leaves)) if tensors else (f(*given), f(*given))
+        expected = _named(*map(tape.tensor, given))
+        assert [*found] == ["loss", "more", "none"]
+        assert found["more"] is not other["more"]
+        e, nothing, (name, total, number) = found["more"]
+        assert (nothing, name, number, found["none"]) == (None, "name", 2.5, ())
+        assert isinstance(e, tape.Tensor) == tensors
+        pairs = [(found["loss"], expected["loss"]), (e, expected["more"][0]), (total, expected["more"][2][1])]
+        for one, of in pairs:
+            np.testing.assert_allclose(np.array(one.detach() if tensors else one), of.numpy(), rtol=1e-12)
+    assert not NATIVE or len(answers) <= 4, f.explain()
 
 
 @pytest.mark.parametrize("mode", MODES)
