@@ -334,12 +334,12 @@ HOLDERS: dict[int, dict[int, ReferenceType[Any]]] = {}
 SHOWN: dict[int, Array] = {}
 """The same of holders that native code has made: arrays by the ids of these (kernels/calls/tensor_native.py)."""
 _roots: dict[int, ReferenceType[Array]] = {}
-_counts = np.zeros(2 * EXPOSED + 1, np.int64)
+_counts = memoryview(np.zeros(2 * EXPOSED + 1, np.int64))  # of which Python reads elements faster than of an array
 """How many such arrays there are by their addresses, for native code, and in all: never too few. Then which one of each
 place it is, or _SEVERAL."""
 _only = _counts[EXPOSED + 1 :]
 _SEVERAL = -1
-REGISTRY.set(exposed=where(_counts))
+REGISTRY.set(exposed=where(_counts.obj))
 REGISTRY.set_objects(shown=SHOWN)
 
 
@@ -405,7 +405,7 @@ def is_exposed(array: Array) -> bool:
     """Whether others may write the memory of an array, or perhaps."""
     key = id(root_of(array))
     place = _place(key)
-    return bool(_counts[place]) and int(_only[place]) in (key, _SEVERAL)
+    return _counts[place] != 0 and _only[place] in (key, _SEVERAL)
 
 
 def exposed_roots() -> list[Array]:

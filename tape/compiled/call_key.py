@@ -564,7 +564,7 @@ def told_of_leaf(kind: Any) -> str:
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
     pulling = vars(program).get("pulling")
-    if pulling is not None and pulling.kept is not None:
+    if pulling is not None and pulling.kept is not None and not program.is_machine_code:
         yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
     program, reverse = program.run_by(reverse=reverse)
     recipe, machine = program._recipe, program._first.get(reverse)
