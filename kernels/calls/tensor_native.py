@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.calls.functions_native import laid_over
-from kernels.calls.keys_native import look_at
+from kernels.calls.keys_native import look_at, tape_in_force
 from kernels.calls.writes_native import is_only
 from kernels.language.llvm_values import Int32, Void, Word
 from kernels.native import c_api
@@ -383,9 +383,12 @@ def own_array(registry: RegistryTable, x: TensorObject):
 
 
 def shown(bound: Word, arguments: Word, count: Word) -> Word:
-    """``shown(x)``: memory that a tensor has for itself as an array for the user; None of other memory."""
+    """``shown(x)``: the memory of a tensor as an array for the user; None where Python makes it.
+
+    That is so of memory that others share, of tensors that require grad, and while somebody records.
+    """
     registry, x = tape_registry(), TensorObject(load_i8(arguments))
-    if count != 1 or kind_of(x) != registry.tensor_type:
+    if count != 1 or kind_of(x) != registry.tensor_type or x.slot != 0 or tape_in_force(registry) & 1 != 0:
         return owned(registry.none)
     array = ArrayObject(own_array(registry, x))
     if array == 0:

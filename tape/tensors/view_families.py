@@ -229,16 +229,14 @@ def mark_exported_to_numpy(x: Tensor, holder: Any = None) -> Tensor:
 
 
 def handed_out(x: Tensor) -> Array:
-    """Return a tensor's memory as an array for the user."""
-    shown: Array | None = _shown(x)
-    if shown is not None:
-        return shown
+    """Return a tensor's memory as an array for the user; see :func:`shown`."""
     array = np.asarray(memoryview(as_array(x)))  # type: ignore[arg-type]
     mark_exported_to_numpy(x, array.base)
     return array
 
 
-_shown = native_or("shown", lambda _: None)
+shown = native_or("shown", lambda _: None)
+"""Return the same of a tensor that has its memory for itself, and is part of no graph; None of others."""
 
 
 def protect(array: Array) -> None:
