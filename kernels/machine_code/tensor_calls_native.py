@@ -213,6 +213,7 @@ def give_each(t: TapeHeader, call: CallOnTensors, slot, out, tensors):
         of = TensorResult(call.several + 8 * TensorResult.SIZE * k)
         block, form, at_slot = of.block, of.source, 0
         if block != 0:
+            reserve(t, block.entries)  # there is room for the words, perhaps not yet a chunk for the slot
             at, form = t.words + 8 * t.size, block.form
             store_i8(at + 8, slot)
             store_i8(at + 16, owned(of.source))

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.machine_code.compiled_machine import DEBUG
 from kernels.sweeps.reverse import NATIVE
 from tape.tensors.tensor import constant_tensor
 
-pytestmark = pytest.mark.quick
+pytestmark = [
+    pytest.mark.quick,
+    pytest.mark.skipif(DEBUG, reason="no plan of machine code is tried while it is checked"),
+]
 MODES = ["eager", "max"]
 _RNG = np.random.default_rng(0)
 _WEIGHTS, _BIAS, _DATA, _LABELS = (_RNG.normal(size=shape) for shape in ((8, 4), (4,), (16, 8), (16, 4)))
