@@ -184,7 +184,7 @@ def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: C
 
 
 def native_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of leaves in native code, which is atomic; where there is none, another."""
+    """Return a function of tensors or leaves in native code, which is atomic; where there is none, another."""
     return jit.bound("calls.tensor_native", name, None) if NATIVE else otherwise
 
 
@@ -241,6 +241,8 @@ def tensor_type(cls: Class) -> Class:
         made(_name(cls), object, slots, TensorObject.SIZE, c_api.BASETYPE | c_api.COLLECTED), cls
     )
     REGISTRY.set(tensor_type=id(native_class))
+    kind = made(f"{__name__}.Shown", object, {c_api.DEALLOC: native.end_shown}, c_api.ShownObject.SIZE, 0)
+    REGISTRY.set_objects(shown_type=kind)
     return native_class
 
 

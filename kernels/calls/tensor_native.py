@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.calls.keys_native import look_at
+from kernels.calls.functions_native import laid_over
+from kernels.calls.keys_native import look_at, tape_in_force
+from kernels.calls.writes_native import is_only
 from kernels.language.llvm_values import Int32, Void, Word
 from kernels.native import c_api
 from kernels.native.c_api import (
     ArrayObject,
     LeafObject,
+    ShownObject,
     TensorObject,
     array_copy,
     call_get,
@@ -22,13 +25,14 @@ from kernels.native.c_api import (
 from kernels.native.memory import HEADER, load_f8, load_i8, module_words, store_f8, store_i8, word
 from kernels.native.objects_native import drop_all, dropped, elements, kind_of, new_tensor, owned, visit_all, wrong
 from kernels.native.record_native import exchange
-from kernels.native.structs import LARGE, LARGEST_LOSS, NODE_MASK, RegistryTable
+from kernels.native.structs import EXPOSED, LARGE, LARGEST_LOSS, NODE_MASK, RegistryTable
 from kernels.native.tape_native import hold, let_go, tape_of
 
 CONTROL = True
 
 MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
 """Limits: floats in a list; dims of shapes whose specs are cached; entries of the cache; words of an entry."""
+SEVERAL = -1  # stands for the only array that the table of exposed memory counts at a place
 specs = module_words(SPECS * SPEC)
 
 
@@ -347,6 +351,77 @@ def set_grad(self: Word, x: Word, value: Word) -> Int32:
     leaf.grad = owned(value)
     c_api.Py_DecRef(before)
     return 0
+
+
+# Arrays of a tensor's memory for the user, who may write there unseen as long as one of them lives.
+
+
+def place_of(array):
+    """Where the table of exposed memory counts an array (kernels/kinds/reference_tape.py)."""
+    return (array >> 4 ^ array >> 18) & (EXPOSED - 1)
+
+
+def expose(registry: RegistryTable, array, holder):
+    """Mark the memory of an array as exposed as long as a holder lives; whether that could be done."""
+    key = c_api.PyLong_FromLongLong(holder)
+    entered = key != 0 and c_api.PyDict_SetItem(registry.shown, key, array) == 0
+    c_api.Py_DecRef(key)
+    if entered:
+        counts, place = registry.exposed, place_of(array)
+        only = EXPOSED + 1 + place
+        counts[only] = array if counts[place] == 0 or counts[only] == array else SEVERAL
+        counts[place] += 1
+        counts[EXPOSED] += 1
+        ShownObject(holder).array = array
+    return entered
+
+
+def end_shown(holder: ShownObject) -> Void:
+    registry, error, kind = tape_registry(), three_words(), kind_of(holder)
+    if holder.array != 0:
+        counts = registry.exposed
+        counts[place_of(holder.array)] -= 1
+        counts[EXPOSED] -= 1
+        c_api.PyErr_Fetch(error, error + 8, error + 16)
+        key = c_api.PyLong_FromLongLong(holder)
+        if key == 0 or c_api.PyDict_DelItem(registry.shown, key) != 0:
+            c_api.PyErr_Clear()
+        c_api.Py_DecRef(key)
+        c_api.PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
+    c_api.PyObject_Free(holder)
+    c_api.Py_DecRef(kind)
+
+
+def own_array(registry: RegistryTable, x: TensorObject):
+    """The array of a tensor that nobody else refers to, borrowed; of a float a new one. 0 where there is none."""
+    if kind_of(x.value) == registry.float_type:
+        array = ArrayObject(new_array(registry.new_array, registry.array_type, 0, 0, c_api.DOUBLES))
+        if array != 0:
+            store_f8(array.data, load_f8(x.value + HEADER))
+            c_api.Py_DecRef(x.value)
+            x.value = array
+        return array
+    return x.value if is_only(registry, x.value) else 0
+
+
+def shown(bound: Word, arguments: Word, count: Word) -> Word:
+    """``shown(x)``: the memory of a tensor as an array for the user; None where Python makes it.
+
+    That is so of memory that others share, of tensors that require grad, and while somebody records.
+    """
+    registry, x = tape_registry(), TensorObject(load_i8(arguments))
+    if count != 1 or kind_of(x) != registry.tensor_type or x.slot != 0 or tape_in_force(registry) & 1 != 0:
+        return owned(registry.none)
+    array = ArrayObject(own_array(registry, x))
+    if array == 0:
+        return 0 if c_api.PyErr_Occurred() != 0 else owned(registry.none)
+    holder = c_api.PyType_GenericAlloc(registry.shown_type, 0)
+    if holder == 0 or not expose(registry, array, holder):
+        c_api.Py_DecRef(holder)
+        return 0
+    if x.shared == 0:
+        x.shared = owned(registry.true)
+    return laid_over(registry, array, array.data, array.flags & c_api.A_WRITEABLE, holder)
 
 
 def begun(self: Word, args: Word, count: Word) -> Word:

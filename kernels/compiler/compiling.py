@@ -110,7 +110,7 @@ class Compilation:
         self.expansion = Expansion(self.program, self.fusion)
         first = self.program.outputs[0].spec
         seeds = {self.outputs[0]: -1} if reverse and first.size == 1 and first.dtype in FLOATS else {}
-        if cotangents is not None:
+        if cotangents:
             seeds = {self.outputs[k]: self.program.arguments[i] for k, i in cotangents.items()}
         self.adjoint = Adjoint(self.expansion, seeds)
         self._marks = cotangents is not None

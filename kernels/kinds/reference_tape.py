@@ -18,10 +18,10 @@ from kernels.foundation.specs import SCALAR, Array, Intervals, Spec
 from kernels.foundation.tables import cached_property, dataclass
 from kernels.kinds.form import Form, restrided
 from kernels.language.jit import bound
-from kernels.native import memory, pool
+from kernels.native import pool
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import REGISTRY, where
-from kernels.native.structs import ADDS, CLEARS, EXPOSED, LARGE, LARGEST_LOSS, TAPE_BITS, RegistryTable
+from kernels.native.structs import ADDS, CLEARS, EXPOSED, LARGE, LARGEST_LOSS, TAPE_BITS
 from kernels.rules.op import Op
 
 # The tape in Python: its rows and entries, and pullbacks that Python runs.
@@ -331,13 +331,16 @@ def packed(form: Form) -> Form:
 
 HOLDERS: dict[int, dict[int, ReferenceType[Any]]] = {}
 """By the id of an array that owns memory: those through whom others may write there, as long as they live."""
+SHOWN: dict[int, Array] = {}
+"""The same of holders that native code has made: arrays by the ids of these (kernels/calls/tensor_native.py)."""
 _roots: dict[int, ReferenceType[Array]] = {}
-_counts = np.zeros(2 * EXPOSED + 1, np.int64)
+_counts = memoryview(np.zeros(2 * EXPOSED + 1, np.int64))  # of which Python reads elements faster than of an array
 """How many such arrays there are by their addresses, for native code, and in all: never too few. Then which one of each
 place it is, or _SEVERAL."""
 _only = _counts[EXPOSED + 1 :]
 _SEVERAL = -1
-memory.put(memory.REGISTRY.address, RegistryTable.exposed, where(_counts))
+REGISTRY.set(exposed=where(_counts.obj))
+REGISTRY.set_objects(shown=SHOWN)
 
 
 def root_of(array: Array) -> Array:
@@ -399,17 +402,21 @@ def kept_arguments(arguments: Iterable[Any]) -> list[Any]:
 
 
 def is_exposed(array: Array) -> bool:
-    """Whether others may write the memory of an array."""
-    return bool(HOLDERS) and id(root_of(array)) in HOLDERS
+    """Whether others may write the memory of an array, or perhaps."""
+    key = id(root_of(array))
+    place = _place(key)
+    return _counts[place] != 0 and _only[place] in (key, _SEVERAL)
 
 
 def exposed_roots() -> list[Array]:
     """Return the arrays that own exposed memory."""
-    return [root for reference in list(_roots.values()) if (root := reference()) is not None]
+    return [*[root for reference in list(_roots.values()) if (root := reference()) is not None], *SHOWN.values()]
 
 
 def unexposed(form: Form, saved: tuple[Any, ...]) -> tuple[Form, tuple[Any, ...]]:
     """Return the form and the saved values of an instruction with copies of exposed memory."""
+    if not _counts[EXPOSED]:
+        return form, saved
     values = list(saved)
     for k, value in enumerate(saved):
         if type(value) is np.ndarray and is_exposed(value):

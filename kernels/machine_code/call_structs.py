@@ -90,7 +90,8 @@ class CallPlan(Struct):
     dtype: int
     rest: int  # what looks, in Python, whether the rest is as it was; 0 if there is no rest
     true: int
-    argument_count: int  # how many arguments are given where not all are values, else 0
+    argument_count: int  # how many arguments are given where not all are values by position, else 0
+    names: int  # the tuple of the names by which the last of them are given, 0 where all are by position
     steps: int  # through them
     count: int  # pairs that may not be one object
     pairs: int  # the numbers of two values, or of one and an object's address
@@ -103,20 +104,19 @@ class CallPlan(Struct):
 
 
 class CallOnTensors(Struct):
-    """A call on tensors, an instruction of the tape; behind the fields a :class:`TensorOperand` each.
+    """A call on tensors; behind the fields a :class:`TensorOperand` each.
 
-    Where it has several results, there is one more for each of them, a :class:`TensorResult`.
+    It is an instruction of the tape if a result has a gradient; of several results each that has one is another.
     """
 
     function: int  # what makes it
     busy: int  # whether it is being made
     kept: DirectCall  # machine code that computes gradients, too, 0 if there is none
-    rows: ExchangeHead  # the rows of the interpreter that do, as long as there is none; else 0
+    rows: ExchangeHead  # the interpreter's rows, which give what the tape keeps, too; 0 where there is machine code
     forward: DirectCall  # machine code that computes no gradients, 0 if there is none
-    one: int  # the cotangent 1
     args: int  # how many arguments it takes
     operands: int
-    block: FormBlock  # of the form of the instruction
+    block: FormBlock  # of the form of the instruction, 0 if there is none
     code: int  # the number of that
     context: int  # what the instruction saves first
     calls: KeptCalls  # what is known of calls that keep gradients; 0 of a program whose calls do not
@@ -124,29 +124,30 @@ class CallOnTensors(Struct):
     saved: int  # how many objects it saves behind all else
     objects: int  # these, and whether each cannot change
     results: int  # tensors that it gives
-    several: int  # a :class:`TensorResult` each; 0 of one that is returned alone
+    several: int  # a :class:`TensorResult` each; 0 of one that has a gradient
+    steps: int  # through the structure in which tensors are returned, 0 of one that is returned alone
     room: int  # the words of all instructions
 
 
 class TensorResult(Struct):
-    """One of several results."""
+    """One of several results, or one without a gradient."""
 
-    block: FormBlock  # of the form of its instruction
+    block: FormBlock  # of the form of its instruction, 0 of one without a gradient
     code: int  # the number of that
-    source: int  # what the instruction saves
+    source: int  # what the instruction saves; the spec of one without a gradient
 
 
 class TensorOperand(Struct):
-    """A tensor that the program reads."""
+    """A value that the program reads."""
 
     outside: int  # the tensor, 0 if it is given
-    form: int
+    form: int  # 0 of an argument that is a float or an array
     other: int  # a form that it may have, too
     wanted: int  # whether it requires grad
     gradient: int  # the number of its gradient among the program's results, -1 if it has none
 
 
-MOST_OPERANDS = 128  # of a call on tensors
+MOST_OPERANDS = 128  # of a call on tensors; values in a structure of results
 
 
 S_VALUE, S_FIXED, S_TUPLE, S_LIST, S_DICT, S_END = range(6)

@@ -13,9 +13,8 @@ from kernels.machine_code.call_structs import (
     DirectCall,
     DirectResult,
     PlanCheck,
-    StructureLevel,
-    StructureStep,
 )
+from kernels.machine_code.structures_native import built, opened, released
 from kernels.native import structs
 from kernels.native.c_api import (
     A_ALIGNED,
@@ -25,17 +24,13 @@ from kernels.native.c_api import (
     Py_IncRef,
     PyContextVar_Get,
     PyDict_GetItemWithError,
-    PyDict_New,
     PyDict_Next,
-    PyDict_SetItem,
     PyDict_Size,
     PyErr_Clear,
     PyErr_Occurred,
     PyEval_RestoreThread,
     PyEval_SaveThread,
     PyFloat_FromDouble,
-    PyList_New,
-    PyList_SetItem,
     PyLong_FromLongLong,
     PyMethod_New,
     PyObject_CallNoArgs,
@@ -51,6 +46,7 @@ from kernels.native.c_api import (
     call_visit,
     call_word,
     new_array,
+    on_stack,
     tape_registry,
     thirty_words,
     three_words,
@@ -78,104 +74,8 @@ from kernels.programs.replay_native import result as copied_result
 # last look at the arguments and the end of the program. The tuples of results are made afterwards, and the workspace
 # is in use as long: a garbage collection may start there, and with it another call.
 
-# Structures of values: lists, tuples and dictionaries are opened and made natively, by steps made beforehand.
-#
-# Opening runs no Python code: keys are compared by identity. A structure that is being made is held by its outermost
-# part, each part by the one around it.
-
 CONTROL = True
-TUPLE_ITEMS = tuple.__basicsize__  # where a tuple has its items
-
-
-def begun(level: StructureLevel, parts, kind):
-    """Begin a level."""
-    level.parts = parts
-    level.next = 0
-    level.kind = kind
-
-
-def next_part(level: StructureLevel, key):
-    """The next part of a level; 0 where a dictionary has another key there."""
-    parts, place = level.parts, level + 8 * StructureLevel.next
-    if level.kind != call_structs.S_DICT:
-        following = load_i8(place)
-        store_i8(place, following + 1)
-        return word(parts, following)
-    out = three_words()
-    if PyDict_Next(parts, place, out, out + 8) == 0 or load_i8(out) != key:
-        return 0
-    return load_i8(out + 8)
-
-
-def parts_of(step: StructureStep, part):
-    """Where the parts of a structure are, 0 if there are none; -1 where it is another one."""
-    kind, count = step.kind, step.what
-    if load_i8(part + 8) != step.type:
-        return -1
-    if kind == call_structs.S_DICT:
-        return part if PyDict_Size(part) == count else -1
-    if load_i8(part + HEADER) != count:
-        return -1
-    return part + TUPLE_ITEMS if kind == call_structs.S_TUPLE else load_i8(part + LIST_ITEMS)
-
-
-def opened(steps, args, values):
-    """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
-    levels, depth, size, step = thirty_words(), 0, 0, StructureStep(steps)
-    begun(levels, args, call_structs.S_TUPLE)
-    while True:
-        kind, level = step.kind, levels + 8 * StructureLevel.SIZE * depth
-        if kind == call_structs.S_END:
-            if depth == 0:
-                return size
-            depth -= 1
-        else:
-            part = next_part(level, step.key)
-            if part == 0:
-                return -1 - size
-            if kind == call_structs.S_VALUE:
-                Py_IncRef(part)
-                store_i8(values + 8 * size, part)
-                size += 1
-            elif kind == call_structs.S_FIXED:
-                if part != step.what:
-                    return -1 - size
-            else:
-                parts = parts_of(step, part)
-                if parts == -1:
-                    return -1 - size
-                depth += 1
-                begun(levels + 8 * StructureLevel.SIZE * depth, parts, kind)
-        step += 8 * StructureStep.SIZE
-    return size
-
-
-def released(values, size):
-    """Release so many values."""
-    for k in range(size):
-        Py_DecRef(word(values, k))
-
-
-def new_part(step: StructureStep):
-    """A new structure without its parts; 0 with an exception."""
-    kind = step.kind
-    if kind == call_structs.S_DICT:
-        return PyDict_New()
-    return PyTuple_New(step.what) if kind == call_structs.S_TUPLE else PyList_New(step.what)
-
-
-def put_part(level: StructureLevel, key, part):
-    """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
-    whole, kind, following = level.parts, level.kind, level.next
-    level.next = following + 1
-    if kind == call_structs.S_DICT:
-        failed = PyDict_SetItem(whole, key, part)
-        Py_DecRef(part)
-    elif kind == call_structs.S_TUPLE:
-        failed = PyTuple_SetItem(whole, following, part)
-    else:
-        failed = PyList_SetItem(whole, following, part)
-    return 1 if failed == 0 else 0
+chosen_held = on_stack(call_structs.MOST_OPERANDS)
 
 
 def number_place(table: DirectCall, entry: DirectArgument, argument, kind):
@@ -288,38 +188,24 @@ def several(table: DirectCall, chosen, count):
     return results
 
 
-def built(table: DirectCall):
-    """Return the gradient as a structure; 0 with an exception."""
-    levels, depth, step, k = thirty_words(), 0, StructureStep(table.steps), 0
-    whole, entry, chosen = new_part(step), first_result(table), table.chosen
-    begun(levels, whole, step.kind)
-    while whole != 0:
-        step += 8 * StructureStep.SIZE
-        kind, level, part = step.kind, levels + 8 * StructureLevel.SIZE * depth, 0
-        if kind == call_structs.S_END:
-            if depth == 0:
-                return whole
-            depth -= 1
-            continue
-        if kind == call_structs.S_VALUE:
-            part = result(entry + 8 * call_structs.D_ENTRY * chosen[k])
-            k += 1
-        else:
-            part = new_part(step)
-        if part == 0 or put_part(level, step.key, part) == 0:
-            Py_DecRef(whole)
+def structured(table: DirectCall):
+    """Return the chosen results as a structure; 0 with an exception."""
+    values, count, k = chosen_held(), table.count, 0
+    while k < count:
+        value = result(first_result(table) + 8 * call_structs.D_ENTRY * table.chosen[k])
+        if value == 0:
+            released(values, k)
             return 0
-        if kind != call_structs.S_VALUE:
-            depth += 1
-            begun(levels + 8 * StructureLevel.SIZE * depth, part, kind)
-    return 0
+        store_i8(values + 8 * k, value)
+        k += 1
+    return built(table.steps, values, count)
 
 
 def gradient_of(table: DirectCall):
     """Return the gradient: one result, or a tuple of some; 0 with an exception."""
     if table.alone != 0:
         return result(first_result(table) + 8 * call_structs.D_ENTRY * table.chosen[0])
-    return built(table) if table.steps != 0 else several(table, table.chosen, table.count)
+    return structured(table) if table.steps != 0 else several(table, table.chosen, table.count)
 
 
 def paired(first, second):
@@ -593,12 +479,27 @@ def called_apart(plan: CallPlan, values, count):
     )
 
 
-def called_with(plan: CallPlan, args, count):
+def are_named(plan: CallPlan, names):
+    """Whether arguments are given by the names that a plan expects, in its order."""
+    expected = plan.names
+    if names == expected or names == 0 or expected == 0:
+        return names == expected
+    k, count = 0, PyTuple_Size(names)
+    while k < count and k < PyTuple_Size(expected):
+        if PyTuple_GetItem(names, k) != PyTuple_GetItem(expected, k):
+            return False
+        k += 1
+    return k == count and k == PyTuple_Size(expected)
+
+
+def called_with(plan: CallPlan, args, count, names):
     """Return the result of the program on the values in the arguments, if all else in these is as it was."""
     expected = plan.argument_count
+    if not are_named(plan, names):
+        return call_structs.OTHERS
     if expected == 0:
         return called_apart(plan, args, count)
-    if expected != count:
+    if expected != count + (PyTuple_Size(names) if names != 0 else 0):
         return call_structs.OTHERS
     values, result = thirty_words(), call_structs.OTHERS
     size = opened(plan.steps, args, values)
@@ -608,25 +509,25 @@ def called_with(plan: CallPlan, args, count):
     return result
 
 
-def planned(plan: CallPlan, args, count):
+def planned(plan: CallPlan, args, count, names):
     """Return the result of a call; below 0 where the plan does not take it, 0 with an exception."""
     if plan.taken >= plan.left or is_mode(plan) == 0:
         return call_structs.OTHERS
     if is_current(plan) == 0:
         plan.stale = 1
         return call_structs.OTHERS
-    result = called_with(plan, args, count)
+    result = called_with(plan, args, count, names)
     if result > 0:
         plan.taken += 1
     return result
 
 
-def directly(plans, args, count):
+def directly(plans, args, count, names):
     """Return the result of a call by the first plan that takes it; below 0 where none does, 0 with an exception."""
     k, size, result, missed = 0, PyTuple_Size(plans), call_structs.OTHERS, 0
     while k < size and result < 0:
         plan = CallPlan(load_i8(PyTuple_GetItem(plans, k) + HEADER))
-        result = planned(plan, args, count)
+        result = planned(plan, args, count, names)
         if result < 0 and PyErr_Occurred() != 0:
             return 0
         if result <= call_structs.MISSED:
@@ -652,10 +553,10 @@ def slowly(called_object: CallableObject, args, count, names):
 
 def vectorcall(self: CallableObject, args: Word, count: Word, names: Word) -> Word:
     plans = self.plans
-    if plans == 0 or names != 0:
+    if plans == 0:
         return slowly(self, args, count, names)
     Py_IncRef(plans)
-    result = directly(plans, args, count & ARGUMENTS)
+    result = directly(plans, args, count & ARGUMENTS, names)
     Py_DecRef(plans)
     return result if result >= 0 else slowly(self, args, count, names)
 

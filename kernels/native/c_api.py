@@ -66,6 +66,12 @@ class TensorExtras(Struct, start=16, step=8):
     retains: int
 
 
+class ShownObject(Struct, start=16, step=8):
+    """What lives as long as the user's arrays of a tensor's memory."""
+
+    array: int  # whose memory it is
+
+
 class FunctionObject(Struct, start=16, step=8):
     """A function of tensors."""
 
@@ -131,6 +137,7 @@ _OBJECT, _WORD = types.int64, types.int64
 Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
 Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)  # of 0 nothing, as Py_IncRef
 PyBytes_FromStringAndSize = _api("PyBytes_FromStringAndSize", _OBJECT, _WORD, _WORD)
+PyDict_DelItem = _api("PyDict_DelItem", types.int32, _OBJECT, _OBJECT)
 PyDict_GetItemWithError = _api("PyDict_GetItemWithError", _OBJECT, _OBJECT, _OBJECT)
 PyDict_New = _api("PyDict_New", _OBJECT)
 PyDict_Next = _api("PyDict_Next", types.int32, _OBJECT, _WORD, _WORD, _WORD)

@@ -99,6 +99,8 @@ class RegistryTable(Struct):
     numpy_int: int  # the type of NumPy's int64
     single: int  # the dtype of singles
     exposed: Array[int]  # counts of exposed memory
+    shown: int  # the dictionary of arrays whose memory native code has shown to the user
+    shown_type: int  # the type of what lives as long as the user has it
     zero: int  # the int 0
     given_arrays: int  # where a tape says that a function runs that was given NumPy's arrays
     stale_type: int  # the type of stale views

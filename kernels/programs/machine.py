@@ -33,10 +33,10 @@ _LONG = 10_000
 def plan(recipe: Recipe, *, reverse: bool, cotangents: Mapping[int, int] | None = None) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element.
 
-    Or, with ``cotangents``, from outputs, by their numbers, whose cotangents are arguments, by theirs.
+    Or, with ``cotangents``, if any, from outputs, by their numbers, whose cotangents are arguments, by theirs.
     """
     pairs = [(recipe.outputs[k], recipe.arguments[i]) for k, i in (cotangents or {}).items()]
-    starts = reverse and cotangents is None and recipe.wants(recipe.outputs[0])
+    starts = reverse and not pairs and recipe.wants(recipe.outputs[0])
     recipe = recipe.copy()
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
@@ -250,16 +250,21 @@ class KeptReplay:
         try:
             machine = self._free.pop()
         except IndexError:
-            machine = self._back.copy()
-            first = machine.start - where(machine.memory)
-            memory = machine.memory[first : first + machine.size + 8].view(np.int64)
-            rows = (machine.rows.start, machine.rows.forward, False)
-            inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
-            machine.exchange = Exchange(inputs, outputs, [], rows, exactly=True)
+            machine = self.machine()
         try:
             return machine.whole(values)
         finally:
             self._free.append(machine)
+
+    def machine(self) -> Machine:
+        """Return a machine that runs forward, and gives its memory as one more result."""
+        machine = self._back.copy()
+        first = machine.start - where(machine.memory)
+        memory = machine.memory[first : first + machine.size + 8].view(np.int64)
+        rows = (machine.rows.start, machine.rows.forward, False)
+        inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
+        machine.exchange = Exchange(inputs, outputs, [], rows, exactly=True)
+        return machine
 
     def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
         """Return what a sweep runs the program back by: see kernels/native/structs.py.
@@ -400,7 +405,8 @@ def _bytes(plan: ProgramPlan) -> Array:
 # How many calls the interpreter makes while a program is compiled.
 
 MEANWHILE = 2  # times the calls until a program is compiled that go on while a thread compiles it, at least
-_ROW, _ELEMENT = 12e-9, 0.4e-9  # seconds of a row of the interpreter, and of an element that it computes, about
+_ROW, _ELEMENT, _CALLED = 12e-9, 0.4e-9, 30e-6
+"""Seconds of a row of the interpreter, of an element that it computes, and of what Python runs for it, about."""
 _ITERATIONS = 20  # of a recorded loop, whose number is not known, about
 _ROLL_ROW = 15e-6  # seconds that it takes to find out whether a row repeats, about
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
@@ -422,7 +428,8 @@ def calls_in(seconds: float, machine: Machine) -> int:
     times = 1 if machine.shared is None else _ITERATIONS
     rows = times * len(machine.rows.words)
     elements = times * machine.rows.work
-    return int(seconds / (_ROW * rows + _ELEMENT * elements + machine.call))
+    called = _CALLED * times * len(machine.rows.calls)
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + called + machine.call))
 
 
 def dynamic_calls_in(seconds: float, recipe: Recipe) -> int:

@@ -461,7 +461,7 @@ def _same(x: Any, y: Any, apart: float) -> bool:
 SHARE, SHARE_OF_MISSES = 0.2, 0.1
 """Of the time that calls take in dynamic mode, what compiling and what replays in vain may take, to begin one more."""
 _FIRST, _FIRST_ALIKE = 2, 4  # recordings that wait for nothing, where the next call is sure to go the same way
-_MOST_ALIKE = 7  # calls that are taken to be as long as one
+MOST_ALIKE = 7  # calls that are taken to be as long as one
 
 
 class Overhead:
@@ -503,7 +503,7 @@ class Overhead:
 
     def calls_like_it(self, seconds: float) -> int:
         """Return how many calls that nobody looks at are taken to be as long as one of so many seconds."""
-        return min(int((self.until - self.calls) / seconds), _MOST_ALIKE) if seconds else 0
+        return min(int((self.until - self.calls) / seconds), MOST_ALIKE) if seconds else 0
 
     def __str__(self) -> str:
         of_calls = f"of the {self.calls:.3g} s that calls take without it"
@@ -591,7 +591,7 @@ def told_of_leaf(kind: Any) -> str:
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
     pulling = vars(program).get("pulling")
-    if pulling is not None and pulling.kept is not None:
+    if pulling is not None and pulling.kept is not None and not program.is_machine_code:
         yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
     program, reverse = program.run_by(reverse=reverse)
     recipe, machine = program._recipe, program._first.get(reverse)

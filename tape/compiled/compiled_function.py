@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.tables import Lock
-from kernels.machine_code.call_structs import FLAT, SINGLE
+from kernels.machine_code.call_structs import FLAT, GRAD, SINGLE
 from kernels.machine_code.compiled_machine import MemoryUse, ReturnForm
 from kernels.machine_code.tiers import MODES, DirectlyCalled, begin, called_at_once
 from kernels.programs.program import ProgramError
@@ -21,6 +21,7 @@ from tape.compiled import native_calls
 from tape.compiled.call_key import (
     FEW,
     FEW_SIGNATURES,
+    MOST_ALIKE,
     CallArguments,
     CallShape,
     DynamicTime,
@@ -45,7 +46,9 @@ from tape.compiled.native_calls import (
     MOST_TIMES,
     NativePlan,
     NativeUse,
+    StructureSteps,
     TensorPlan,
+    Unknown,
     is_ready,
     named,
     plan_of,
@@ -59,7 +62,7 @@ from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
-from tape.tensors.view_families import counter_of
+from tape.tensors.view_families import counter_of, owns_memory_alone
 from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import drawn_since, random_states, variables_of
 from tape.watching.python_loops import Unfit
@@ -171,6 +174,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         time.measured(self._overhead.latest)
         time.count()
         self._wait()
+        if current is None and self._direct:  # native code makes the calls that have a program
+            self._overhead.passing = MOST_ALIKE
+            time.count(MOST_ALIKE)
         return result
 
     def _wait(self) -> None:
@@ -181,6 +187,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _passed_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a dynamic call of which nothing else is wanted."""
+        arguments = (*args, *kwargs.values())
+        if arguments and not (self._fixed or self._values) and all(type(x) is Tensor for x in arguments):
+            self.calls["dynamic"] += 1
+            result = self.__wrapped__(*args, **kwargs)
+            return self._owning(result, arguments)
         simple = None if kwargs or self._fixed or self._values else simple_inputs(args)
         if simple is None:
             return self._untried(args, kwargs)
@@ -291,7 +302,13 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._warn(current.dynamic)
 
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
-        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
+        if program._single or (program._tuple and not program.tensors):
+            return ReturnForm(SINGLE if program._single else FLAT)
+        try:
+            steps = StructureSteps.of_result(program._template, program._kept)
+        except Unknown:
+            return None
+        return ReturnForm(GRAD, tuple(range(steps.values)), steps=tuple(steps.words), filled=program._filled)
 
     def _settle(self) -> bool:
         """Count the calls that native code took; return whether the last one missed a guard of each program."""
@@ -387,7 +404,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._overhead.calls += min(current.time.seconds, seconds)
         way, self._way = self._way, (call.key, recording.path)
         alike = self._way == way or recording.rolled is not None or recording.is_trial
-        sure = self.mode == MODES[-1] or not recording.path
+        sure = self.mode == MODES[-1] or not recording.path or (recording.rolled is None and recording.is_sure)
         self._overhead.recorded(seconds - min(current.time.seconds, seconds), sure=sure, alike=alike)
         self._wait()
         return result
@@ -449,10 +466,15 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         arrays, begin = bool(inputs) and not tensors, self._overhead.clock()
         result = modes.call_given(arrays, self.__wrapped__, *args, **kwargs)
         self._overhead.latest = self._overhead.clock() - begin
-        if tensors:  # as those of replays, they own their memory
-            leaves, structure = flattened(result, none=True)
-            return structure.filled(owned(leaves, inputs))
-        return as_given(result, tensors=not arrays)
+        return self._owning(result, inputs) if tensors else as_given(result, tensors=not arrays)
+
+    @staticmethod
+    def _owning(result: Any, inputs: Sequence[Tensor]) -> Any:
+        """Return a result whose tensors own their memory, as those of replays do."""
+        if type(result) is Tensor and owns_memory_alone(result) and all(result is not x for x in inputs):
+            return result
+        leaves, structure = flattened(result, none=True)
+        return structure.filled(owned(leaves, inputs))
 
     def _stay_dynamic(self, reason: str) -> None:
         self._dynamic = reason

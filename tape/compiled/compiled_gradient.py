@@ -142,7 +142,7 @@ class CompiledGradient(CompiledFunction):
         if structure is LEAF or (structure.kind is tuple and structure.flat == len(chosen)):
             return ReturnForm(kind, chosen, structure is LEAF)
         try:
-            steps = StructureSteps.of_gradient(structure)
+            steps = StructureSteps.of_result(structure)
         except Unknown:
             return None
         return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)

@@ -7,6 +7,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ class CompiledProgram(Program):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
-        return ProgramPullback(self._complete, PullbackProgram(self), live=len(self.live))
+        return ProgramPullback(self._complete, partial(PullbackProgram, self), live=len(self.live))
 
     def live_now(self) -> Sequence[Any]:
         """Return what the ``live`` arrays hold now: copies, unless the tape makes one before they are written."""

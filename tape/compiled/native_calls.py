@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.specs import SCALAR, is_dense
+from kernels.foundation.specs import SCALAR, fills, is_dense
 from kernels.kinds.routine import Guard, LoopMark
 from kernels.language import jit
 from kernels.machine_code import call_structs
-from kernels.machine_code.call_structs import CallOnTensors, CallPlan, TensorOperand
+from kernels.machine_code.call_structs import CallOnTensors, CallPlan, TensorOperand, TensorResult
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm, rows_table
 from kernels.machine_code.tiers import Uncompiled, reason_of
 from kernels.native.memory import row, where
@@ -40,7 +40,7 @@ from tape.recording import to_python
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
 from tape.tensors.pytrees import LEAF, Signature, Structure
-from tape.tensors.tensor import Array, Tensor
+from tape.tensors.tensor import Array, Tensor, constant_tensor
 from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
@@ -53,6 +53,7 @@ MOST_TIMES = 8  # how many times a plan is made for one program: its watches may
 _MANY, _MOST_COPIED = 4, 1 << 22
 """Replays, behind which it pays to have native code run the interpreter's rows, and bytes of the memory for that."""
 _FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
+_NUMBER = SCALAR.bytes  # bytes of an element without dimensions whose gradient may be a Python float
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
 
@@ -73,6 +74,7 @@ class StructureSteps:
         self.words: list[int] = []
         self.kept: list[Any] = [fixed]
         self.values, self.count = 0, 0
+        self.names: tuple[str, ...] | None = None  # of arguments that are given by names
         self._kinds: set[Any] = set()
         self._fixed, self._leaf = fixed, 0
 
@@ -80,30 +82,32 @@ class StructureSteps:
     def of_arguments(cls, shape: CallShape) -> StructureSteps:
         """Return the steps through arguments by position."""
         positional, named = shape.structure.parts
-        if named.parts or shape.again:
+        if shape.again:
             raise Unknown
         self = cls(dict(shape.fixed))
-        self._parts(positional, 0)
-        self.count = len(positional.parts)
+        self._parts(positional, named.parts)
+        self.count, self.names = len(positional.parts) + len(named.parts), named.keys or None
         if not 0 < self.values <= call_structs.MOST_VALUES:
             raise Unknown
         return self
 
     @classmethod
-    def of_gradient(cls, structure: Structure) -> StructureSteps:
-        """Return the steps through a structure that is to be made."""
-        self = cls({})
+    def of_result(cls, structure: Structure, kept: dict[int, Any] | None = None) -> StructureSteps:
+        """Return the steps through a structure that is to be made, some of whose leaves are ``kept``."""
+        self = cls(kept or {})
         self._one(structure, 0, 0)
-        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds):
+        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds) or self.values > call_structs.MOST_OPERANDS:
             raise Unknown
         return self
 
-    def _parts(self, structure: Structure, depth: int) -> None:
+    def _parts(self, structure: Structure, more: Sequence[Structure] = (), depth: int = 0) -> None:
         by_name = structure.kind is dict
         for key, part in zip(structure.keys, structure.parts, strict=True):
             if by_name and type(key) is not str:
                 raise Unknown
             self._one(part, id(key) if by_name else 0, depth)
+        for part in more:
+            self._one(part, 0, depth)
         self.words += (call_structs.S_END, 0, 0, 0)
 
     def _one(self, structure: Structure, key: int, depth: int) -> None:
@@ -122,64 +126,82 @@ class StructureSteps:
         self._kinds.add(kind)
         self.kept.append(structure)
         self.words += (call_structs.S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
-        self._parts(structure, depth + 1)
+        self._parts(structure, depth=depth + 1)
 
 
 class TensorPlan:
     """How native code calls a program on tensors, with all that its words refer to."""
 
-    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int) -> None:
+    def __init__(self, program: CompiledProgram, values: Sequence[Any], count: int, form: ReturnForm) -> None:
         self.program, self.pulling, held = program, program.pulling, program.held()
+        self._steps = np.array(form.steps, np.int64)
         pulling, self._machines = self.pulling, dict[bool, Any]()
-        call_form = pulling.call_form(values, kept=False)
-        form, table = call_form.form, pulling.kept_calls
-        if pulling.one is None:
-            form, table = pulling.code_form(values), self._pullback(values)
+        self._memory = pulling.kept.machine() if pulling.kept is not None and not _has_code(program) else None
+        operands = list(map(_operand, values))
+        call_form = pulling.call_form(operands, kept=self._memory is not None)
+        call, table = call_form.form, call_form.table
+        if table is None and pulling.with_gradient:
+            call, table = pulling.code_form(operands), self._pullback(operands)
         objects = [*held, table]
         safe = [now is not array for now, array in zip(held, program.live, strict=True)]
         self._objects = np.array([*map(id, objects), *safe, True], np.int64)
         outputs = pulling.kept_outputs if len(pulling.specs) > 1 else []
-        results = [n for f, source in outputs for n in (where(f.block), f.code, id(source))]
-        self._results, self._one = np.array(results or [0], np.int64), np.array(pulling.one)
-        self._kept = objects, form, outputs, ReplayCall(program, [SAVED] * len(values), call_form.needs)
-        largest = max([x.spec.bytes for x in values] + [spec.bytes for spec in pulling.specs])
+        self._results = self._result_words(outputs)
+        self._kept = objects, call, outputs, form, ReplayCall(program, [SAVED] * len(values), call_form.needs)
+        largest = max([x.spec.bytes for x in operands] + [spec.bytes for spec in pulling.specs])
+        entries = [call.block[FormBlock.entries], *[outputs[k][0].block[FormBlock.entries] for k in self._recorded()]]
         head = row(
             CallOnTensors, function=jit.load_module("machine_code.tensor_calls_native").on_tensors.address, args=count,
-            operands=len(values), block=where(form.block), code=form.code, context=id(self._kept[-1]),
-            calls=0 if pulling.one is None else where(table), large=largest if largest >= LARGE else 0,
-            saved=len(objects), objects=where(self._objects), one=id(pulling.one), results=len(pulling.specs),
-            several=where(self._results) if outputs else 0,
-            room=int(form.block[FormBlock.entries] + sum(f.block[FormBlock.entries] for f, _ in outputs)),
+            operands=len(values), block=where(call.block) if pulling.with_gradient else 0, code=call.code,
+            context=id(self._kept[-1]), calls=where(pulling.kept_calls) if pulling.returns_number else 0,
+            large=largest if largest >= LARGE else 0, steps=where(self._steps) if form.steps else 0, saved=len(objects),
+            rows=0 if self._memory is None else where(self._memory.exchange.table), objects=where(self._objects),
+            results=len(pulling.specs), several=where(self._results) if len(self._results) else 0, room=sum(entries),
         )  # fmt: skip
-        for k, x in enumerate(values):
+        for k, x in enumerate(operands):
             reached = call_form.reached[k] if call_form.reached else None
             gradient, outside = -1 if reached is None else 1 + reached, id(x) if k >= count else 0
             head += row(TensorOperand, outside=outside, wanted=x._slot is not None, gradient=gradient)
-        self._forms = [[x._form, x._form] for x in values]
+        self._forms = [[form, form] for form in map(_form_of, values)]
         self.words = np.array(head, np.int64)
         self.meet(values[:count])
 
+    def _recorded(self) -> Sequence[int]:
+        """Return the numbers of the results that have instructions of their own."""
+        return self.pulling.with_gradient if len(self.pulling.specs) > 1 else ()
+
+    def _result_words(self, outputs: Sequence[tuple[Any, Any]]) -> Array:
+        """Return a :class:`TensorResult` each; none of a single result with a gradient."""
+        pulling, words = self.pulling, list[int]()
+        for k, spec in enumerate(pulling.specs if outputs or pulling.constant else ()):
+            form, source = outputs[k] if k not in pulling.constant else (None, spec)
+            block, code = (0, 0) if form is None else (where(form.block), form.code)
+            words += row(TensorResult, block=block, code=code, source=id(source))
+        return np.array(words, np.int64)
+
     @classmethod
-    def of(cls, program: CompiledProgram, values: Sequence[Any]) -> TensorPlan | None:
+    def of(cls, program: CompiledProgram, values: Sequence[Any], form: ReturnForm) -> TensorPlan | None:
         """Return the plan for these values; None where Python makes such calls."""
         count, values = len(values), [*values, *program.outside()]
         pulling, most = program.pulling, call_structs.MOST_OPERANDS
-        tensors = all(type(x) is Tensor and (x.spec.shape or x.spec is SCALAR) and x.spec.in_order for x in values)
-        shaped = program._single if len(pulling.specs) == 1 else program._tuple
-        if not (tensors and shaped and pulling.direct) or max(len(values), len(pulling.specs)) > most:
+        fits = pulling.direct and all(map(_is_native, values))
+        if not fits or max(len(values), len(pulling.specs)) > most:
             return None
-        if pulling.one is None:
-            in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in values)
-            fits = in_order and len(pulling.specs) <= MOST_RESULTS
+        operands = list(map(_operand, values))
+        if not pulling.with_gradient:
+            pass
+        elif pulling.returns_number or not _has_code(program):
+            fits = pulling.call_form(operands, kept=not pulling.returns_number).runs_natively
         else:
-            fits = pulling.call_form(values, kept=False).runs_natively
-        return cls(program, values, count) if fits and all(x is not None for x in program.held()) else None
+            in_order = all(is_dense(x.spec) and x.spec.strides == x.spec.gradient for x in operands)
+            fits = in_order and len(pulling.specs) <= MOST_RESULTS
+        return cls(program, values, count, form) if fits and all(x is not None for x in program.held()) else None
 
     def _pullback(self, values: Sequence[Any]) -> Array:
         """Return the words by which a sweep runs machine code: see :class:`PullbackCode`."""
         pulling, machine = self.pulling, self.pulling.program._first[True].formed(ReturnForm(call_structs.FLAT))
         code, count = machine.code, len(values)
-        nothing = [np.full(s.shape, -0.0, s.dtype) for s in pulling.specs]
+        nothing = pulling.nothing
         scratch = [np.empty(s.shape, s.dtype) for s in (*code.outputs, *code.gradients)]
         first = len(code.arguments) + len(code.constants)
         machine.places[first : first + len(scratch)] = list(map(where, scratch))
@@ -188,7 +210,7 @@ class TensorPlan:
             work=code.elements, results=len(nothing),
         )  # fmt: skip
         for k, x in enumerate(nothing):
-            slot = 1 + k if len(nothing) > 1 else 0
+            slot = 1 + k if len(pulling.specs) > 1 else 0
             words += row(PulledResult, slot=slot, place=where(x), count=x.size, item=x.itemsize)
         gradients = dict(zip(pulling.graded, scratch[len(code.outputs) :], strict=True))
         for i in range(count):
@@ -201,27 +223,49 @@ class TensorPlan:
         """Take tensors of these forms, too, and run what there is by now."""
         values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
-            self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
-            at = CallOnTensors.SIZE + TensorOperand.SIZE * k
-            self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
+            form = _form_of(x)
+            self._forms[k] = forms = known if form in known else [form, known[0]]
+            words = self.words[CallOnTensors.SIZE + TensorOperand.SIZE * k :]
+            words[TensorOperand.form], words[TensorOperand.other] = [0 if f is None else id(f) for f in forms]
         runs = self.pulling.program._first.get(True), self.program._first.get(False)
         for reverse, machine in zip((True, False), runs, strict=True):
-            if type(self._machines.get(reverse)) is type(machine) or (reverse and self.pulling.one is None):
+            if type(self._machines.get(reverse)) is type(machine) or (reverse and not self.pulling.returns_number):
                 continue
             if isinstance(machine, CompiledMachine) and machine.words is not None:
                 self._machines[reverse] = code = machine.formed(ReturnForm(call_structs.FLAT))
                 assert code.words is not None
                 self.words[CallOnTensors.kept if reverse else CallOnTensors.forward] = where(code.words)
-                if reverse:
-                    code.places[len(values)], self.words[CallOnTensors.rows] = where(self._one), 0
-            elif reverse and isinstance(machine, Machine) and machine.is_one_run:
+                if reverse or not self.pulling.with_gradient:
+                    self.words[CallOnTensors.rows] = 0
+            elif reverse != (not self.pulling.with_gradient) and isinstance(machine, Machine) and machine.is_one_run:
                 self._machines[reverse] = copied = machine.copy()
                 self.words[CallOnTensors.rows] = where(copied.exchange.table)
 
     @property
     def is_stale(self) -> bool:
         """Whether other machines run the program now."""
-        return self.pulling is not self.program.pulling
+        return self.pulling is not self.program.pulling or (self._memory is not None and _has_code(self.program))
+
+
+def _is_native(x: Any) -> bool:
+    """Whether native code reads a value as one that a program on tensors is called with."""
+    if type(x) is Tensor:
+        return (bool(x.spec.shape) or x.spec.dtype.itemsize == _NUMBER) and x.spec.in_order
+    return type(x) is float or (type(x) is np.ndarray and x.ndim > 0 and x.dtype.isnative and fills(x))
+
+
+def _operand(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else constant_tensor(x)
+
+
+def _form_of(x: Any) -> Any:
+    return x._form if isinstance(x, Tensor) else None
+
+
+def _has_code(program: CompiledProgram) -> bool:
+    """Whether machine code runs a program on tensors, and its pullback."""
+    machines = program._first.get(False), program.pulling.program._first.get(True)
+    return all(getattr(machine, "words", None) is not None for machine in machines)
 
 
 class RowsPlan:
@@ -248,9 +292,11 @@ class NativePlan:
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
         on_tensors = isinstance(runs, TensorPlan)
-        self._reverse = on_tensors or program._first.get(True) is machine
-        self._due: dict[bool, int] = runs.pulling.program._due if isinstance(runs, TensorPlan) else program._due
+        self._due = [(program._due, program._first.get(True) is machine)]
         """After how many calls Python is to see whether there is machine code by now, if that is not known."""
+        if isinstance(runs, TensorPlan):
+            forward, back = (program._due, False), (runs.pulling.program._due, True)
+            self._due = [back] if runs.pulling.returns_number else [forward, back]
         assert runs.words is not None
         runs_by = {"tensors" if on_tensors else "machine": where(runs.words)}
         runs_by |= {"rows": where(runs.rows)} if isinstance(runs, RowsPlan) else {}
@@ -264,14 +310,15 @@ class NativePlan:
         self.words = checks.words(
             self.rest, **runs_by, misses=where(self.misses), variable=id(modes._mode), mode=id(self.mode),
             defaults=id(DEFAULT), name=id(_NAME), dtype=id(self.dtype), steps=where(self._steps),
-            argument_count=0 if steps is None else steps.count, count=len(pairs), pairs=where(self._pairs),
-            alike=len(self._seen), places=where(self._places), seen=where(self._seen),
+            argument_count=0 if steps is None else steps.count,
+            names=0 if steps is None or steps.names is None else id(steps.names), count=len(pairs),
+            pairs=where(self._pairs), alike=len(self._seen), places=where(self._places), seen=where(self._seen),
         )  # fmt: skip
         self.limit()
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        most = self._due.get(self._reverse, sys.maxsize) - 2
+        most = min(due.get(reverse, sys.maxsize) for due, reverse in self._due) - 2
         self.words[CallPlan.left] = max(min(self.program.due - self.program.hits, most), 0)
 
     def halt(self) -> None:
@@ -285,8 +332,9 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.count(taken)
-            if self._reverse in self._due:
-                self._due[self._reverse] = max(self._due[self._reverse] - taken, 1)
+            for due, reverse in self._due:
+                if reverse in due:
+                    due[reverse] = max(due[reverse] - taken, 1)
         if not (self.program.lines and self.misses.any()):
             return False
         missed = self.misses.copy()
@@ -303,17 +351,17 @@ class NativePlan:
 
 
 def is_ready(program: CompiledProgram, machine: Any) -> bool:
-    """Whether a program, run by this machine, has what a plan needs; on tensors the machine code of both ways.
+    """Whether a program, run by this machine, has what a plan needs; on tensors that of both ways.
 
     Rows of the interpreter will do where they are one run, of calls that are many.
     """
     if program.tensors:
-        machine, forward = program.pulling.program._first.get(True), machine
-        if program.pulling.one is None and getattr(forward, "words", None) is None:
+        pulling = program.pulling
+        machine = pulling.program._first.get(True) if pulling.with_gradient else machine
+        if pulling.with_gradient and not pulling.returns_number and pulling.kept is None and not _has_code(program):
             return False
     if isinstance(machine, Machine):
-        pays = program.hits >= _MANY and machine.size <= _MOST_COPIED
-        return pays and machine.is_one_run and (not program.tensors or program.pulling.one is not None)
+        return program.hits >= _MANY and machine.size <= _MOST_COPIED and machine.is_one_run
     return getattr(machine, "words", None) is not None
 
 
@@ -343,7 +391,7 @@ def plan_of(
         return None
     runs: TensorPlan | RowsPlan | None = None
     if program.tensors:
-        runs = TensorPlan.of(program, values)
+        runs = TensorPlan.of(program, values, form)
         if runs is None:
             state.planned[program] = MOST_TIMES
             return None

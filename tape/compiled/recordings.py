@@ -471,6 +471,7 @@ class Recording:
         """Sources as recorded, by the nodes of the unrolled recipe."""
         self.path = tuple([guard.value for guard in self.guards])
         """The values that left for Python, in order: which way the call went; a loop is one mark."""
+        self.is_sure = recorder.bounds >= len(self.guards)  # whether the next call is to go the same way
         self.guard_positions = list(range(len(self.path)))
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""

@@ -105,7 +105,9 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     return False if graded else None
 
 
-_CALL_ON_TENSORS = 12e-6  # seconds that Python takes for a call of several results, and for its way back, about
+_CALL, _CALL_ON_TENSORS, _CALL_OF_SEVERAL = 8e-6, 40e-6, 12e-6
+"""Seconds that Python takes, about: for a call of a program whose rows are no one run; for one on tensors; for one on
+tensors with several results, and for its way back, before native code makes both."""
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
     "_tuple", "_formed", "is_plain", "is_simple", "can_miss", "_iterations",
@@ -237,7 +239,7 @@ class Program(Seen):
     @cached_property
     def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return ProgramPullback(self._complete, PullbackProgram(self))
+        return ProgramPullback(self._complete, functools.partial(PullbackProgram, self))
 
     def check_soon(self) -> None:
         """Take note that other code runs from now on."""
@@ -262,7 +264,7 @@ class Program(Seen):
         kept = self.pulling.kept
         if self.pulling.keeps_gradients():
             try:
-                results = self.pulling.program.computed([*values, self.pulling.one])
+                results = self.pulling.program.computed(values)
             except Exception as error:
                 if isinstance(error, ProgramError):
                     raise
@@ -283,7 +285,7 @@ class Program(Seen):
                 machine = program._machine(reverse=reverse)
                 program._machines[reverse].append(machine)
                 if reverse in program._due and isinstance(machine, Machine):
-                    machine.call = _CALL_ON_TENSORS
+                    machine.call = _CALL_OF_SEVERAL
                     program._due[reverse] = calls_until_compiled(machine)
             if reverse in program._due:
                 program._count(reverse=reverse)
@@ -379,6 +381,8 @@ class Program(Seen):
                 made = plan(self._complete, reverse=reverse, cotangents=self._cotangents)
                 machine = Machine(made, exactly=self._exactly, marks=self._cotangents is not None)
                 self._check_budget(machine)
+                if not machine.is_one_run:
+                    machine.call = _CALL if self._cotangents is None else _CALL_ON_TENSORS
                 if self._mode == "default":
                     self._due[reverse] = calls_until_compiled(machine)
                 self._first[reverse] = machine
@@ -546,13 +550,16 @@ class Program(Seen):
 
 
 class PullbackProgram(Program):
-    """The results and gradients of a program, from its arguments and the cotangents of its results."""
+    """The results and gradients of a program, from its arguments and the cotangents of its results.
+
+    Of a number perhaps ``at_one``, its cotangent.
+    """
 
     _exactly = True
 
-    def __init__(self, of: Program) -> None:
+    def __init__(self, of: Program, *, at_one: bool) -> None:
         self._of, self._mode, self._budget = of, of._mode, of._budget
-        self._recipe, self._cotangents = pullback_recipe(of._complete)
+        self._recipe, self._cotangents = (of._complete, {}) if at_one else pullback_recipe(of._complete)
         self._template, self._kept = of._template, of._kept
         self._begin()
 

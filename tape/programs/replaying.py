@@ -195,49 +195,54 @@ class CallForm(NamedTuple):
 
     @property
     def runs_natively(self) -> bool:
-        """Whether native code can make, and run back, calls that keep gradients."""
+        """Whether native code can make, and run back, calls that keep gradients, or memory."""
         role = self.form.block[FormBlock.SIZE + InputBlock.kernel]
-        return role == GRADED and self.saved is not None
+        return role in (GRADED, REPLAYED) and self.saved is not None
 
 
 class ProgramPullback:
     """The pullback of a recipe, and what the tape has to know of its results.
 
-    ``program`` computes results and gradients from arguments and cotangents. ``live`` is how many arrays from outside
-    it reads by reference. ``constant`` and ``with_gradient`` are the numbers of the results without and with a
-    gradient, ``graded`` those of the arguments that have one.
+    ``program`` computes results and gradients from arguments, and from cotangents unless it :attr:`returns_number`;
+    then ``from_cotangents`` does. ``live`` is how many arrays from outside it reads by reference. ``constant`` and
+    ``with_gradient`` are the numbers of the results without and with a gradient, ``graded`` those of the arguments that
+    have one.
     """
 
-    def __init__(self, recipe: Recipe, program: Any, *, live: int = 0) -> None:
-        self.recipe, self.program, self._live = recipe, program, live
+    def __init__(self, recipe: Recipe, make: Callable[..., Any], *, live: int = 0) -> None:
+        self.recipe, self._make, self._live = recipe, make, live
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
-        self.direct = not self.constant and all(s.shape or s is SCALAR for s in self.specs)
-        """Whether all results have a gradient, and are values of tensors as they come from a replay."""
+        self.direct = all(s.shape or s is SCALAR for s in self.specs)
+        """Whether all results are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
         self.outputs = [(reference_tape.output(NAME, s), Output(k, len(self.specs))) for k, s in enumerate(self.specs)]
         """Of several results: the form of the instruction that each has, and what that saves."""
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
-        self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
+        self.nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
         self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
-        self.one: Any = None
-        """The cotangent 1 of a program that returns a number: calls compute gradients, too, and keep them."""
-        if len(self.specs) == 1 == len(specs) and specs[0].size == 1:
-            python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
-            self.one = None if python else scalar_or_array(np.ones(specs[0].shape, specs[0].dtype))
+        python = any(isinstance(kind.op, (Callback, Custom)) for kind in recipe.steps.kinds)
+        self.returns_number = len(self.specs) == 1 == len(specs) and specs[0].size == 1 and not python
+        """Whether calls compute gradients, too, at the cotangent 1, and keep them."""
+        self.program = make(at_one=self.returns_number)
         self.kept_calls = np.array([0, _MOST_KEPT], np.int64)  # KeptCalls
+
+    @cached_property
+    def from_cotangents(self) -> Any:
+        """The program that computes results and gradients from arguments and cotangents."""
+        return self._make(at_one=False) if self.returns_number else self.program
 
     @cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
-        return kept_replay(self.recipe, self.graded) if not self._live and self.one is None else None
+        return kept_replay(self.recipe, self.graded) if not (self._live or self.returns_number) else None
 
     def keeps_gradients(self) -> bool:
         """Whether the next call is to compute gradients: not after some of which no backward was taken."""
         calls = self.kept_calls
-        if self.one is None or calls[KeptCalls.count] >= calls[KeptCalls.most]:
+        if not self.returns_number or calls[KeptCalls.count] >= calls[KeptCalls.most]:
             return False
         calls[KeptCalls.count] += 1
         return True
@@ -269,7 +274,7 @@ class ProgramPullback:
         )
         count, table = len(tensors) + self._live, None
         reached: list[int | None] = []
-        if self.one is not None:
+        if self.returns_number:
             places = {i: k for k, i in enumerate(self.graded) if i in self.reached[0] and specs[i] is not None}
             reached, table = [places.get(i) for i in tensors], self.kept_calls
             count += len(tensors) + 1
@@ -278,7 +283,7 @@ class ProgramPullback:
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
         form = reference_tape.function(NAME, operands, spec, count)
         if table is not None and fits:
-            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED if self.one is None else GRADED
+            form.block[FormBlock.SIZE + InputBlock.kernel] = GRADED if self.returns_number else REPLAYED
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
         needs = [False, *[s is not None and s is not _NO_TENSOR for s in specs]]
         return CallForm(form, table, needs, tensors, saved, reached)
@@ -321,9 +326,9 @@ class ProgramPullback:
 
         ``values`` are those of all arguments, ``cotangents`` those of the results that have a gradient.
         """
-        filled = [n if g is None else g for g, n in zip(cotangents, self._nothing, strict=True)]
+        filled = [n if g is None else g for g, n in zip(cotangents, self.nothing, strict=True)]
         try:
-            computed = self.program.computed([*values, *map(scalar_or_array, filled)])
+            computed = self.from_cotangents.computed([*values, *map(scalar_or_array, filled)])
         except Unsettled:
             return self._pulled_by_operations(values, cotangents)
         return [np.asarray(g) for g in computed[len(self.specs) :]]
@@ -445,14 +450,14 @@ def value_and_gradients(
 class ReplayCall(CustomCall):
     """What the tape saves of a replay: the program and its arguments; results are computed anew.
 
-    ``memory`` is what the replay left. Calls on tensors that native code makes share one.
+    Calls on tensors that native code makes share one.
     """
 
     cls = Replay
     hooks: Hooks | None = None
 
-    def __init__(self, program: Any, arguments: list[Any], needs: list[bool], memory: Array | None = None) -> None:
-        self.program, self.arguments, self.needs, self.memory = program, arguments, needs, memory
+    def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
+        self.program, self.arguments, self.needs = program, arguments, needs
         self._contexts: dict[int, FunctionCtx] = {}  # by thread
 
     positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
@@ -478,27 +483,31 @@ class ReplayCall(CustomCall):
     def _as_it_was(self, instruction: Instruction) -> Any:
         """Return the program with what it read from outside then."""
         count = len(instruction.operands)
-        first = 1 + count + (count if self.program.pulling.one is not None else 0)
+        first = 1 + count + (count if self.program.pulling.returns_number else 0)
         return self.program.with_live(instruction.saved[first : first + len(self.program.live)])
 
     def own_hooks(self, instruction: Instruction) -> Hooks:
         """Return the hooks of the call's node; from now on Python runs its pullback."""
         if instruction.saved[0] is not self:
             return instruction.saved[0].own_hooks(instruction)  # type: ignore[no-any-return]
-        if self.memory is not None:
-            self.memory[-1] = 1
-        elif not self.outputs:  # the others that share it have no hooks
-            call, saved, last = copy.copy(self), instruction.saved, instruction.stop - 1
+        role, saved = instruction.form.block[FormBlock.SIZE + InputBlock.kernel], instruction.saved
+        if role == REPLAYED:
+            saved[-1][-1] = 1
+        if not self.outputs:  # the others that share it have no hooks
+            call, last = copy.copy(self), instruction.stop - 1
             call.outputs = [self.output(instruction.slot, k) for k in range(len(self.specs))]
             replace = tapes.living[instruction.slot >> TAPE_BITS].entries.replace
             replace(last - len(saved), last, saved[0], call, instruction.form.code)
-            replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
+            if role != REPLAYED:
+                replace(last - 1, last, saved[-1], np.zeros_like(saved[-1]), instruction.form.code)
             return CustomCall.own_hooks(call, instruction)
         return super().own_hooks(instruction)
 
     def output(self, slot: int, place: int) -> Any:
         """Return the slot of one of several results: they follow one another where native code has made the call."""
-        return self.outputs[place] if self.outputs else slot + 1 + place
+        if self.outputs or place in self.constant:
+            return self.outputs[place] if self.outputs else None
+        return slot + 1 + self.program.pulling.with_gradient.index(place)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
         """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on.
@@ -508,11 +517,11 @@ class ReplayCall(CustomCall):
         if self.hooks is not None:
             return super()._pull(cotangents, instruction)
         pulling, count = self.program.pulling, len(instruction.operands)
-        kept = instruction.saved[1 + count : 1 + 2 * count] if pulling.one is not None else (None,)
+        kept = instruction.saved[1 + count : 1 + 2 * count] if pulling.returns_number else (None,)
         if all(x is not None for x in kept) and (scaled := _scaled(kept, cotangents.get(0))) is not None:
             pulling.kept_calls[KeptCalls.count] = 0
             return scaled
-        if pulling.one is not None:
+        if pulling.returns_number:
             pulling.kept_calls[:] = 0, min(2 * pulling.kept_calls[KeptCalls.most], MOST_CALLS)
         saved, pulling = iter(instruction.saved[1:]), self._as_it_was(instruction).pulling
         values = [next(saved) if x is SAVED else x for x in self.arguments]
@@ -576,9 +585,9 @@ def recorded(
         tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
         for i in places:
             saved[i] = SAVED
-    call, count = ReplayCall(program, saved, needs, memory), len(values)
+    call, count = ReplayCall(program, saved, needs), len(values)
     kept: tuple[Any, ...] = () if table is None else (table,) if memory is None else (table, memory)
-    computed = [] if pulling.one is None else _kept(gradients, reached, form.specs)
+    computed = _kept(gradients, reached, form.specs) if pulling.returns_number else []
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     values = unexposed(form, (*values, *program.live_now()))[1]
     values = call, *values[:count], *computed, *values[count:], *kept

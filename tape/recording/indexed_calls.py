@@ -428,11 +428,14 @@ def _within(index: Any, n: int, *, wraps: bool) -> Any:
     if _mapping_recorder() is not None:
         wrapped = index + (index < 0) * n if wraps else index
         return wrapped if are_within(index, -n * wraps, n) else None
-    within = bool(_least(index) >= 0)
+    within = usual = bool(_least(index) >= 0)
     if wraps and not within:
         index = index + (index < 0) * n
         within = bool(_least(index) >= 0)
-    return index if within and bool((index.amax() if index.spec.shape else index) < n) else None
+    within = within and bool((index.amax() if index.spec.shape else index) < n)
+    if within and usual and (recorder := modes.current().recorder) is not None:
+        recorder.bounds += 2
+    return index if within else None
 
 
 def _least(index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from kernels.foundation.specs import Spec, intern_spec, pattern, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form
-from kernels.kinds.reference_tape import HOLDERS, Instruction, unexposed
+from kernels.kinds.reference_tape import Instruction, unexposed
 from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations import OPS
@@ -94,7 +94,7 @@ def finish(
         kept = _kept(form, operands, value, further) if form.saved else ()
         if modes.active() is None and (pack := modes.current().pack) is not None:
             form, kept = packed(form, kept, pack)
-        other, kept = unexposed(form, kept) if HOLDERS else (form, kept)
+        other, kept = unexposed(form, kept)
         tape.record(result, other.code, tuple(slots), kept)
         if other is not form:  # for the tape alone
             result._form = form

@@ -50,6 +50,9 @@ def tolist(x: Tensor) -> Any:
 @method()
 def numpy(x: Tensor, *, force: bool = False) -> Array:
     """Return the value as an array of the same memory; without ``force`` it raises where a gradient would be lost."""
+    shown: Array | None = view_families.shown(x)
+    if shown is not None:
+        return shown
     if x._slot is not None and not force and modes.is_grad_enabled():
         raise RuntimeError(errors.NUMPY_EXIT)
     record.note_escape(x)

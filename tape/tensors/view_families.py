@@ -12,7 +12,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.calls.object_types import same_layout
+from kernels.calls.object_types import native_or, same_layout
 from kernels.foundation.specs import Spec, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds.form import Descriptor, Form
@@ -229,10 +229,14 @@ def mark_exported_to_numpy(x: Tensor, holder: Any = None) -> Tensor:
 
 
 def handed_out(x: Tensor) -> Array:
-    """Return a tensor's memory as an array for the user."""
+    """Return a tensor's memory as an array for the user; see :func:`shown`."""
     array = np.asarray(memoryview(as_array(x)))  # type: ignore[arg-type]
     mark_exported_to_numpy(x, array.base)
     return array
+
+
+shown = native_or("shown", lambda _: None)
+"""Return the same of a tensor that has its memory for itself, and is part of no graph; None of others."""
 
 
 def protect(array: Array) -> None:

@@ -13,6 +13,7 @@ import pytest
 import tape
 from kernels.kinds.reference_tape import saved_arrays
 from kernels.machine_code.call_structs import CallPlan
+from kernels.machine_code.compiled_machine import DEBUG
 from kernels.sweeps.reverse import NATIVE, PausedSweep
 from tape.tensors import modes
 
@@ -40,6 +41,14 @@ def _warm(f: Any, calls: int = 12, make: Callable[[], list[Any]] = _leaves) -> A
     for _ in range(calls):
         f(*make()).backward()
     return f
+
+
+def _is_native(f: Any, *args: Any) -> bool:
+    """Whether native code makes a call; not where the tape has to grow, as it does once in a while."""
+    if DEBUG:  # no plan of machine code is tried while it is checked
+        return True
+    taken = [int(f._direct[0].words[CallPlan.taken]) if NATIVE else k for k in range(3) if k == 0 or f(*args)]
+    return taken[1] == taken[0] + 1 or taken[2] == taken[1] + 1
 
 
 def _retained(f: Any) -> list[Any]:
@@ -247,6 +256,55 @@ def test_native_code_makes_the_call_and_hands_over_its_gradients(monkeypatch: py
     assert loss.item() == pytest.approx(np.dot(*VALUES))
 
 
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_native_code_copies_what_numpy_may_write(mode: str) -> None:
+    """Arguments that share memory with NumPy's arrays are no reason for Python; the tape has what they held."""
+    data = [np.array(v) for v in VALUES]
+    f = tape.compile(lambda w, x, y: ((w * x).exp() * y).sum(), mode=mode)
+    w = tape.tensor([0.3, 0.2, 0.1], requires_grad=True)
+    shared = [tape.as_tensor(x) for x in data]
+    for _ in range(12):
+        f(w, *shared).backward()
+    assert _is_native(f, w, *shared)
+    w.grad, loss = None, f(w, *shared)
+    x, y = (d.copy() for d in data)
+    for d in data:
+        d[:] = 2.0 * d
+    (g,) = tape.autograd.grad(loss, w, create_graph=True)
+    e = np.exp(np.array([0.3, 0.2, 0.1]) * x)
+    np.testing.assert_allclose(np.array(g.detach()), e * x * y)
+    g.sum().backward()
+    np.testing.assert_allclose(np.array(w.grad), e * x * x * y)
+    np.testing.assert_allclose(f(w, *shared).item(), np.sum(np.exp(np.array([0.3, 0.2, 0.1]) * data[0]) * data[1]))
+
+
+def test_a_step_is_native_before_there_is_machine_code() -> None:
+    """In the default mode, too: from then on Python makes only the calls of checks, and of other code."""
+    if not NATIVE or DEBUG:
+        pytest.skip("native code reads no objects here")
+    f = tape.compile(_step, check="never")
+    x, v, m = _start()
+    for _ in range(10):
+        x, v, _ = f(x, v, m)
+    plan = f._direct[0]
+    assert plan.words[CallPlan.left] > 100
+    answered, slow = list[Any](), f._slow
+    f._slow = lambda *args: [answered.append(args), slow(*args)][1]
+    for _ in range(100):
+        x, v, _ = f(x, v, m)
+    assert len(answered) < 5  # where the tape has to grow
+    for _ in range(20_000):
+        if f._direct[0] is not plan:
+            break
+        x, v, _ = f(*_start())
+    assert f.programs[0].is_machine_code
+    for _ in range(2):  # Python looks at the first calls of other code
+        x, v, _ = f(x, v, m)
+    assert _is_native(f, x, v, m)
+    (x * v).sum().backward()
+    assert m.grad is not None
+
+
 def test_an_array_from_outside_that_changes_before_the_gradients_are_differentiated() -> None:
     """The program reads what the array held at the call."""
     scale = np.array([1.0, 2.0, 3.0])
@@ -343,9 +401,9 @@ def _start(dtype: Any = np.float64) -> list[Any]:
     return [tape.tensor(np.array(v, dtype), requires_grad=True) for v in values]
 
 
-def _by_code(function: Any, dtype: Any = np.float64) -> Any:
+def _natively(function: Any, dtype: Any = np.float64, mode: str = "max") -> Any:
     """Return a function, compiled, as native code calls it."""
-    f = tape.compile(function, mode="max")
+    f = tape.compile(function, mode=mode)
     for _ in range(12):
         x, v, m = _start(dtype)
         for _ in range(2):
@@ -365,9 +423,10 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_through_two_steps(loss: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All results used or some, in a second backward, and no Python in the sweep."""
-    f, ran = _by_code(_step, dtype), list[Any]()
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_through_two_steps(loss: str, dtype: Any, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results used or some, in a second backward, and no Python in the calls, nor in the sweep."""
+    f, ran = _natively(_step, dtype, mode), list[Any]()
     call = PausedSweep.call
     monkeypatch.setattr(PausedSweep, "call", lambda *args: [ran.append(args), call(*args)])
 
@@ -384,6 +443,7 @@ def test_through_two_steps(loss: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
     for a, b in zip(through(f), through(_step), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12 if dtype == np.float64 else 2e-5)
     assert ran == [] or dtype == np.float32 or not NATIVE
+    assert dtype == np.float32 or _is_native(f, *_start(dtype))  # a number in float32 is no Python float
 
 
 def _hooked_node(f: Any) -> list[Any]:
@@ -451,10 +511,11 @@ def _partly_wanted(f: Any) -> list[Any]:
     return [*_grads([x, v, m, base]), np.array(z.grad)[1:]]
 
 
+@pytest.mark.parametrize("mode", ["max", "eager"])
 @pytest.mark.parametrize("program", [_hooked_node, _written_between, _derived_again, _dropped, _partly_wanted])
-def test_several_results(program: Any) -> None:
+def test_several_results(program: Any, mode: str) -> None:
     """As with the function itself: hooks, writes, second derivatives, results that nobody wants."""
-    f = _by_code(_step)
+    f = _natively(_step, mode=mode)
     for _ in range(2):
         for one, other in zip(program(f), program(lambda *args: [y * 1.0 for y in _step(*args)]), strict=True):
             assert (one is None) == (other is None)

@@ -115,9 +115,11 @@ def test_what_comes_again_is_replayed_in_the_end(clock: Clock) -> None:
     assert clock.dynamic == before
 
 
-@pytest.mark.parametrize("way", ["plain", "with branches", "with a loop", "with an array that NumPy changes"])
+@pytest.mark.parametrize(
+    "way", ["plain", "with branches", "with a loop", "with an array that NumPy changes", "with indices"]
+)
 def test_steady_functions_wait_for_nothing(way: str) -> None:
-    """Where no value leaves for Python; where one does, in the mode that asks for it."""
+    """Where no value leaves for Python but that indices are within bounds; where another does, in mode max."""
     work = np.ones(6)
 
     def halved(x: Any) -> Any:
@@ -126,6 +128,7 @@ def test_steady_functions_wait_for_nothing(way: str) -> None:
         return x
 
     functions: dict[str, Any] = {"with branches": ways, "with a loop": halved, "plain": lambda x: (x * x).sum()}
+    functions["with indices"] = lambda x: x[x.argsort()] * 2.0
     mode = "max" if way in ("with branches", "with a loop") else "default"
     compiled = tape.compile(functions.get(way, lambda x: x * work), check="never", mode=mode)
     for k in range(6):

@@ -47,3 +47,46 @@ def test_an_array_with_the_id_of_one_that_has_died() -> None:
     assert reference_tape.is_exposed(again)
     del holder
     assert not reference_tape.is_exposed(again)
+
+
+@pytest.mark.parametrize("value", [2.0, [1.0, 2.0, 3.0]])
+def test_memory_is_exposed_as_long_as_one_of_the_users_arrays_lives(value: object) -> None:
+    """Handed out natively, by the array's own memory; what the tape saves meanwhile is copied."""
+    x, w = tape.tensor(value), tape.tensor(3.0, requires_grad=True)
+    before = len(reference_tape.SHOWN), reference_tape._counts.tolist()
+    shown, again = x.numpy(), x.numpy()
+    part = shown[..., None]
+    assert shown is not again
+    assert np.shares_memory(shown, again)
+    assert [a.flags.writeable for a in (shown, again)] == [True, True]
+    del shown, again
+    assert reference_tape.is_exposed(as_array(x))
+    for _ in range(3):
+        product = (w * x).sum()
+        held = np.array(x)
+        part += 1.0
+        assert np.array_equal(np.array(x), held + 1.0)
+        (g,) = tape.autograd.grad(product, w)
+        assert float(g) == held.sum()
+    del part
+    assert not reference_tape.is_exposed(as_array(x))
+    assert len(reference_tape.SHOWN) == before[0]
+    counted = reference_tape.EXPOSED + 1
+    assert reference_tape._counts.tolist()[:counted] == before[1][:counted]
+
+
+def test_what_is_handed_out_outlives_the_tensor_and_what_is_saved_already_is_copied() -> None:
+    x = tape.tensor([1.0, 2.0])
+    shown = x.numpy()
+    del x
+    assert shown.tolist() == [1.0, 2.0]
+    assert any(root is shown or np.shares_memory(root, shown) for root in reference_tape.exposed_roots())
+    y = tape.tensor([1.0, 2.0], requires_grad=True)
+    z = (y * y).sum()
+    shown = y.detach().numpy()
+    shown[:] = 10.0
+    z.backward()
+    assert y.grad is not None
+    assert y.grad.tolist() == [2.0, 4.0]
+    y.grad.numpy()[0] = 7.0
+    assert y.grad.tolist() == [7.0, 4.0]
