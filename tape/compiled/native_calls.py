@@ -198,10 +198,11 @@ class TensorPlan:
         return np.array(words, np.int64)
 
     def meet(self, values: Sequence[Any]) -> None:
-        """Take tensors of these forms, too, and run what there is by now."""
+        """Take tensors of these forms, too, whose gradients stand as those of the plan; run what there is by now."""
         values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
-            self._forms[k] = forms = known if x._form in known else [x._form, known[0]]
+            stays = x._form in known or (x._slot is not None and x._form.spec is not known[0].spec)
+            self._forms[k] = forms = known if stays else [x._form, known[0]]
             at = CallOnTensors.SIZE + TensorOperand.SIZE * k
             self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
         runs = self.pulling.program._first.get(True), self.program._first.get(False)
