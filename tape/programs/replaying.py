@@ -450,6 +450,7 @@ class ReplayCall(CustomCall):
 
     cls = Replay
     hooks: Hooks | None = None
+    outputs: Sequence[Any] = ()
 
     def __init__(self, program: Any, arguments: list[Any], needs: list[bool], memory: Array | None = None) -> None:
         self.program, self.arguments, self.needs, self.memory = program, arguments, needs, memory
