@@ -283,6 +283,28 @@ def by_ints(op: Any, params: tuple[Any, ...]) -> bool:
     return all(type(item) in (int, type(...)) for item in index)
 
 
+def index_by_ints(whole: Spec, part: Spec, offset: int) -> tuple[int | slice, ...]:
+    """Return the index by ints whose view begins so many bytes behind the whole; ValueError if there is none."""
+    axes = range(len(whole.shape))
+    pairs = [*zip(whole.shape, whole.strides, strict=True)]
+    seen = [(n, s) for n, s in zip(part.shape, part.strides, strict=True)]
+    for kept in itertools.combinations(axes, len(seen)):
+        both = zip([pairs[axis] for axis in kept], seen, strict=True)
+        if any(n != m or (s != t and n > 1) for (n, s), (m, t) in both):
+            continue
+        key: list[int | slice] = [slice(None) for _ in axes]
+        picked = sorted(set(axes).difference(kept), key=lambda axis: -abs(pairs[axis][1]))
+        rest = offset - sum(min((n - 1) * s, 0) for n, s in map(pairs.__getitem__, picked))
+        for axis in picked:
+            n, step = pairs[axis]
+            at = min(max(rest // abs(step), 0), n - 1) if step else 0
+            rest -= at * abs(step)
+            key[axis] = at if step >= 0 else n - 1 - at
+        if rest == 0:
+            return tuple(key)
+    raise ValueError(f"no index by ints shows {part} of {whole} at {offset}")
+
+
 @functools.cache
 def has_node_layout() -> bool:
     """Whether nodes are laid out as native code reads them."""

@@ -202,6 +202,8 @@ class CompiledGradient(CompiledFunction):
         y = result[0] if pair else result
         self._by.check(y)
         wanted = [inputs[i] for i in chosen]
+        # of arrays in another order than C's, gradients are summed in the order of memory
+        recording.rounds |= any(not as_array(x).flags.c_contiguous for x in wanted)
         gradients = grad(y, wanted, allow_unused=True) if y._slot is not None else [None] * len(wanted)
         tensors = _are_tensors(call)
         numbers = [_handed(x.spec, g, tensors=tensors) for x, g in zip(wanted, gradients, strict=True)]

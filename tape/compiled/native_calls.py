@@ -220,11 +220,12 @@ class TensorPlan:
         return np.array(words, np.int64)
 
     def meet(self, values: Sequence[Any]) -> None:
-        """Take tensors of these forms, too, and run what there is by now."""
+        """Take tensors of these forms, too, whose gradients stand as those of the plan; run what there is by now."""
         values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
             form = _form_of(x)
-            self._forms[k] = forms = known if form in known else [form, known[0]]
+            stays = form in known or (form is not None and x._slot is not None and form.spec is not known[0].spec)
+            self._forms[k] = forms = known if stays else [form, known[0]]
             words = self.words[CallOnTensors.SIZE + TensorOperand.SIZE * k :]
             words[TensorOperand.form], words[TensorOperand.other] = [0 if f is None else id(f) for f in forms]
         runs = self.pulling.program._first.get(True), self.program._first.get(False)

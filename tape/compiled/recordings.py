@@ -565,6 +565,8 @@ def record_call(
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recorder.finish()
+    if _requires_grad_alone(recording.recipe, leaves, outputs):
+        recording.stop("a result requires grad by a tensor that the call itself made a leaf")
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     if recording.guards:
         recording.keep_all()
@@ -608,6 +610,12 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
     except REFUSED as error:
         recorder.stop(str(error))
     return leaves, template, outputs
+
+
+def _requires_grad_alone(recipe: Recipe, leaves: list[Any], outputs: list[int]) -> bool:
+    """Whether a result requires grad that depends on no argument, and on nothing from outside, that does."""
+    pairs = zip([x for x in leaves if isinstance(x, Tensor)], outputs, strict=False)
+    return any(x._slot is not None and not recipe.wants(node) for x, node in pairs)
 
 
 def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:

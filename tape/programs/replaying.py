@@ -455,6 +455,7 @@ class ReplayCall(CustomCall):
 
     cls = Replay
     hooks: Hooks | None = None
+    outputs: Sequence[Any] = ()
 
     def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
         self.program, self.arguments, self.needs = program, arguments, needs

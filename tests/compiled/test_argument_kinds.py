@@ -167,6 +167,18 @@ def test_arguments_in_fortran_order_are_read_as_they_are(shape: tuple[int, ...])
     assert "machine code" in compiled.explain()
 
 
+@pytest.mark.parametrize("mode", ["default", "eager"])
+def test_the_interpreter_keeps_gradients_by_arrays_in_fortran_order(mode: str) -> None:
+    """They are summed in the order of memory, and in dynamic mode in another: by rounding they differ."""
+    gradient = tape.value_and_grad(lambda a: (a * a[0]).sum() + (a * a[:, :1]).sum())
+    compiled = tape.compile(gradient, mode=mode)
+    for k in range(20):
+        x = np.asfortranarray(np.random.default_rng(k).normal(size=(7, 5)))
+        for got, expected in zip(compiled(x), gradient(x), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-13, atol=1e-14)
+    assert compiled.calls["dynamic"] == 0
+
+
 LABELS: dict[str, Callable[[Any, Any], Any]] = {
     "indices": lambda x, i: (x[i] ** 2).sum(),
     "numbers": lambda x, i: (x[:4] * i + x[i] / (i + 1.5)).sum(),

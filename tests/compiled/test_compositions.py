@@ -150,3 +150,34 @@ def test_a_gradient_as_a_method_is_bound_before_it_is_compiled() -> None:
         value, gradient = compiled(x)
         assert value == pytest.approx((3 * x * x).sum())
         np.testing.assert_allclose(gradient, 6 * x)
+
+
+PICKS: dict[str, Function] = {
+    "elements": lambda x: x[0, 1] * x[2, 3] ** 2,
+    "rows": lambda x: (x[1] * x[2] * x[-1]).sum(),
+    "columns": lambda x: (x[:, 1] * x[..., 2] ** 2).sum(),
+    "turned": lambda x: (x.mT[1] * x.mT[1, 2] * (x * 2.0)[2, 0]).sum(),
+    "reversed": lambda x: (x.flip(0)[0] * x[:, ::2][0, 1]).sum(),
+    "one of one": lambda x: x[:, None][1, 0, 2] * x[None][0, 1, 3],
+    "written": lambda x: (y := x.clone(), y[1].mul_(x[0]), (y * y[1, 1]).sum())[-1],
+    "in a loop": lambda x: sum(x[k % 3, k % 4] * x[(k + 1) % 3, 0] for k in range(12)),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", PICKS)
+def test_views_by_ints_are_differentiated_twice(name: str) -> None:
+    """Programs know them by where they begin."""
+    function = PICKS[name]
+    compiled = tape.compile(function, mode="eager")
+    for k in range(6):
+        value, found = np.random.default_rng(k).normal(size=(3, 4)), []
+        for f in (function, compiled):
+            x = tape.tensor(value, requires_grad=True)
+            (slope,) = tape.autograd.grad(f(x), x, create_graph=True)
+            (slope * slope).sum().backward()
+            plain = x.detach()
+            hessian, pushed = tape.func.hessian(f)(plain), tape.func.jvp(f, (plain,), (plain,))[1]
+            found.append([np.asarray(a.detach()) for a in (slope, x.grad, hessian, pushed, tape.vmap(f)(x[None]))])
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-12)

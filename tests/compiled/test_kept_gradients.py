@@ -558,3 +558,26 @@ def test_tensors_from_outside_and_in_structures(mode: str) -> None:
 
     for one, other in zip(found(lambda f: tape.compile(f, mode=mode)), found(lambda f: f), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_rows_of_a_larger_tensor_behind_tensors_of_their_own(mode: str) -> None:
+    """Where the gradient of an argument is part of a larger one, the rest of that is zero."""
+    f = tape.compile(lambda x: (x * x).sum(), mode=mode)
+    values = np.linspace(0.5, 6, 12).reshape(3, 4)
+    for k in range(20):
+        x = tape.tensor(values + k if k > 9 else values[1] + k, requires_grad=True)
+        (f(x[1] if k > 9 else x) ** 2).backward()
+        expected = np.zeros(x.shape)
+        expected[1 if k > 9 else ...] = 4 * (values[1] + k) * ((values[1] + k) ** 2).sum()
+        np.testing.assert_allclose(np.array(x.grad), expected, rtol=1e-12)
+
+
+def test_jacobians_of_several_results() -> None:
+    """Many cotangents at once, of a call that native code has made."""
+    f = tape.compile(lambda x: (x.exp().sum(), x * 2.0), mode="max")
+    for k in range(12):
+        x = tape.tensor(np.linspace(0, 1, 4) + 0.1 * k)
+        first, second = tape.func.jacrev(f)(x)
+        np.testing.assert_allclose(np.array(first), np.exp(np.array(x)), rtol=1e-12)
+        np.testing.assert_allclose(np.array(second), 2.0 * np.eye(4), rtol=1e-12)

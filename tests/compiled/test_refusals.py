@@ -150,6 +150,13 @@ class Refusal(NamedTuple):
     on_tensors: bool = False
 
 
+def slopes(w: World, x: Any) -> Any:
+    """Return a result that requires grad by what only this call made a leaf."""
+    y = x.clone().requires_grad_()
+    (slope,) = tape.autograd.grad((y**3).sum(), y, create_graph=True)
+    return (slope * slope).sum()
+
+
 def odd(function: Any, option: Any = 1) -> Callable[[World, Any], Any]:
     """Return a function that calls an ``autograd.Function``."""
     return lambda w, x: tape.stack([y.sum().to(tape.float64) for y in _tensors(function.apply(x, option))]).sum()
@@ -184,6 +191,7 @@ DYNAMIC = {
     "memory with gaps": Refusal(lambda w, x: (x * GAPS).sum(), "an array with gaps, of memory with gaps"),
     "a column of a table": Refusal(lambda w, x: (x * TABLE["a"]).sum(), r"gaps, of memory of dtype \[\('a', '<f8'\)"),
     "a real part": Refusal(lambda w, x: (x * WAVES.real).sum(), "an array with gaps, of memory of dtype complex128"),
+    "a leaf of its own": Refusal(slopes, "a result requires grad by a tensor that the call itself made a leaf"),
     "half precision": Refusal(lambda w, x: x.to(tape.float16).sum(), "programs hold no float16"),
     "numbers of Python's generator": Refusal(
         lambda w, x: (x * random.random()).sum(),  # noqa: S311 (no secret)
