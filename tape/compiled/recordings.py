@@ -549,11 +549,9 @@ def record_call(
     mode on. Iterations that do what the one before did are not kept, and few results held, unless ``keeps_all``.
     """
     guarded = any(recording.guards for recording in earlier)
-    before, recorder = (
-        modes.current(),
-        CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all), views=views),
-    )
-    mode, hears = before._replace(recorder=recorder, grad=graded or before.grad), frame_events.CodeListener
+    before, hears = modes.current(), frame_events.CodeListener
+    recorder = CallRecorder(lines=bool(earlier), repeats=not (guarded or keeps_all), views=views)
+    mode = before._replace(recorder=recorder, grad=graded or before.grad)
     if keeps_all:
         recorder.tables.hold_more()
     recorder.begun = [ArrayContent(content.array) for content in contents]
@@ -565,12 +563,10 @@ def record_call(
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recorder.finish()
-    if _requires_grad_alone(recording.recipe, leaves, outputs):
-        recording.stop("a result requires grad by a tensor that the call itself made a leaf")
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     if recording.guards:
         recording.keep_all()
-    _look_for_changes(recorder, recording)
+    _look_for_changes(recorder, recording, leaves)
     if names := recorder.tables.dtypes() - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
     if not recording.stopped and (escaped := _escaped(recorder, inputs, leaves)):
@@ -618,8 +614,10 @@ def _requires_grad_alone(recipe: Recipe, leaves: list[Any], outputs: list[int]) 
     return any(x._slot is not None and not recipe.wants(node) for x, node in pairs)
 
 
-def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
-    """Stop where memory changed unseen: what NumPy shares, and what was read from outside."""
+def _look_for_changes(recorder: CallRecorder, recording: Recording, leaves: list[Any]) -> None:
+    """Stop where memory changed unseen, what NumPy shares and what was read from outside, or a leaf was made."""
+    if _requires_grad_alone(recording.recipe, leaves, recording.recipe.outputs):
+        recording.stop("a result requires grad by a tensor that the call itself made a leaf")
     for guard in recorder.guards:
         x = guard.tensor
         if x is not None and getattr(x, "_shared", False) and as_array(x).tobytes() != guard.value:

@@ -13,7 +13,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import AUGMENTED, MOST_OPERANDS, SCATTERS, WRITES
 from kernels.operations import OPS
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
-from tape.operations.elementwise import RUN
+from tape.operations.elementwise import RUN, filled
 from tape.operations.gather import picked_along
 from tape.recording import indexed_calls, views
 from tape.recording.cached_calls import cached_call, number_of_op
@@ -138,7 +138,7 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
         )
-    return writes.store(x, indexing.filled(x, mask, value), "masked_fill_", fresh=True)
+    return writes.store(x, filled(x, mask, value), "masked_fill_", fresh=True)
 
 
 @public()
@@ -150,7 +150,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     [1.0, 0.0, 3.0]
     """
     input = tensor_of(input)
-    return indexing.filled(input, mask, operand(beside(value, input.spec.dtype)))
+    return filled(input, mask, operand(beside(value, input.spec.dtype)))
 
 
 @method()

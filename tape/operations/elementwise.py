@@ -557,3 +557,13 @@ for _function in (
     install_in_place(_function, f"{_function.__name__}_")
 for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
     install_in_place(_written, _name)
+
+
+def filled(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """Return a copy with one number, or a 0-d tensor, cast, where a mask, broadcast, holds."""
+    dtype = x.spec.dtype
+    if isinstance(value, Tensor):
+        value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
+    elif dtype.kind != "f":
+        value = dtype.type(value).item()
+    return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]

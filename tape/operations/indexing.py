@@ -13,8 +13,8 @@ from kernels.kinds.views import View
 from kernels.native.structs import OP_ASSIGN, OP_PART
 from kernels.operations import OPS
 from tape.operations import rearranging, writes
-from tape.operations.elementwise import FUNCTIONS
-from tape.recording import attributes, indexed_calls, promotion, record, views
+from tape.operations.elementwise import filled
+from tape.recording import attributes, indexed_calls, record, views
 from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
 from tape.recording.creation import by_type, sizes_of
 from tape.recording.indexed_calls import assign_call, by_index, cache_gather
@@ -216,16 +216,6 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
         keys = np.unravel_index(numbers, spec.shape)
     memory = picked if spec.strides == spec.gradient else indexed_calls.places(spec, spec.strides, keys)
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
-
-
-def filled(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """Return a copy with one number, or a 0-d tensor, cast, where a mask, broadcast, holds."""
-    dtype = x.spec.dtype
-    if isinstance(value, Tensor):
-        value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
-    elif dtype.kind != "f":
-        value = dtype.type(value).item()
-    return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
 
 
 def _fill_followed(x: Tensor, mask: Any, value: Any, name: str) -> bool:
