@@ -252,6 +252,7 @@ class CallRecorder(ProgramRecorder):
         """Return an instruction with tensors, known here, for what it saved; NotImplementedError for unknown ones."""
         saved = self.tensors.saved_by(instruction)
         if saved is None:
+            self.tables.keep_all()  # more results are held next time
             raise NotImplementedError(f"the gradient of {instruction.form.name or instruction.form.op.name}")
         return replace(instruction, saved=saved)
 

@@ -26,6 +26,7 @@ from kernels.compiler.reverse_text import ReverseText, StencilGather, gather_of
 from kernels.compiler.scalar_program import StepLoop
 from kernels.compiler.storage import Placement, Storage
 from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.native.memory import where
 from kernels.programs.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
@@ -93,7 +94,7 @@ class Comparison:
         gradients = self.expected.gradients if reverse else []
         if poisoned:
             for memory in (machine._work, *(memory for memory, _ in machine._exchange)):
-                memory.memory[:] = POISON
+                memory.memory[memory.start - where(memory.memory) :][: memory.size] = POISON
             machine.run(self.arguments)
         got = [*machine.outputs, *machine.gradients] if poisoned else machine.whole(self.arguments)
         pairs = zip(got, [*self.expected.values, *gradients], strict=True)
