@@ -91,9 +91,8 @@ class CallRecorder(ProgramRecorder):
         """Which error the call went on behind that programs do not look for; whether there are guards of errors."""
         self.outer: list[Tensor | Draw] = []
         """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
-        self.draws: list[int] = []
-        self.kept: list[int] = []
-        """How many words had been recorded when random numbers were drawn, and when Python kept something for later."""
+        self.parts, self.draws, self.kept = list[Tensor](), list[int](), list[int]()
+        """Views of these from outside; how many words there were when numbers were drawn, or Python kept something."""
         self.sources: dict[int, Any] = {}
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
@@ -362,6 +361,11 @@ class CallRecorder(ProgramRecorder):
         """All tensors count: what the call reads from outside is read anew at each replay."""
         return isinstance(x, Tensor)
 
+    def _is_part(self, x: Tensor) -> bool:
+        if is_part := super()._is_part(x):
+            self.parts += [x] * any(x._base is y for y in self.outer)
+        return is_part
+
     def _constant(self, x: Tensor) -> int:
         if x._slot is not None:
             outer = base_of(x) if is_view(x) else x
@@ -553,8 +557,6 @@ def record_call(
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recorder.finish()
-    if _requires_grad_alone(recording.recipe, leaves, outputs):
-        recording.stop("a result requires grad by a tensor that the call itself made a leaf")
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     if recording.guards:
         recording.keep_all()
@@ -588,18 +590,14 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
     leaves, template = flattened(result, none=True)
-    outputs = list[int]()
+    outputs, tensors = list[int](), [x for x in leaves if isinstance(x, Tensor)]
     try:
-        outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+        outputs = [] if recorder.stopped else [recorder.reference(x).node for x in tensors]
+        if any(x._slot is not None and not recorder.recipe.wants(o) for x, o in zip(tensors, outputs, strict=False)):
+            recorder.stop("a result requires grad by a tensor that the call itself made a leaf")
     except REFUSED as error:
         recorder.stop(str(error))
     return leaves, template, outputs
-
-
-def _requires_grad_alone(recipe: Recipe, leaves: list[Any], outputs: list[int]) -> bool:
-    """Whether a result requires grad that depends on no argument, and on nothing from outside, that does."""
-    pairs = zip([x for x in leaves if isinstance(x, Tensor)], outputs, strict=False)
-    return any(x._slot is not None and not recipe.wants(node) for x, node in pairs)
 
 
 def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
@@ -620,7 +618,7 @@ def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
 def _escaped(recorder: CallRecorder, inputs: list[Tensor], leaves: list[Any]) -> str:
     """Return which tensor that the call made is held by anything but its results; empty if none is."""
     tables = recorder.tables
-    outside = [*inputs, *recorder.outer, *recorder.readers.values(), *recorder.sources.values()]
+    outside = [*inputs, *recorder.outer, *recorder.parts, *recorder.readers.values(), *recorder.sources.values()]
     held = [x for x in [*leaves, *[g.tensor for g in recorder.guards]] if isinstance(x, Tensor)]
     held += [x._base for x in held if is_view(x)]
     counts, ours = Counter(map(id, held)), {id(x) for x in outside}
@@ -638,8 +636,7 @@ def _escaped(recorder: CallRecorder, inputs: list[Tensor], leaves: list[Any]) ->
 
 
 def _named(recorder: CallRecorder, x: Tensor) -> str:
-    node = recorder.node_of(x)
-    names = [step.op.name for step in recorder.recipe.steps if step.result == node]
+    names = [step.op.name for step in recorder.recipe.steps if step.result == recorder.node_of(x)]
     return f"a result of {names[0]}" if names else "a constant"
 
 
@@ -687,22 +684,17 @@ def _differing_value(a: Recording, b: Recording) -> str:
 def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
     """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
     live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
-    both = [{_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)]
-    known = both[0] & both[1]  # bodies of loops may be of calls before
-    return live | {n: x for n, x in b.sources.items() if n not in a.sources and _identity(x) in known}
+    both = [[x for x in r.original_sources.values() if isinstance(x, Tensor) or x.size] for r in (a, b)]
+    ones, others = map(set, [map(identity_of, xs) for xs in both])  # bodies of loops may be of calls before
+    return live | {n: x for n, x in b.sources.items() if n not in a.sources and identity_of(x) in ones & others}
 
 
-def shared_memory(a: Recording, b: Recording) -> bool:
-    """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
-    touched = {_identity(x) for x in a.written_outside}
-    return any(_identity(x) in touched for x in b.written_outside)
-
-
-def _identity(x: Any) -> tuple[str, int]:
+def identity_of(x: Any) -> tuple[str, int]:
+    """Return what a tensor or an array is known by: itself, or its memory."""
     return ("tensor", id(x)) if isinstance(x, Tensor) else ("memory", where(x))
 
 
 def _live(a: Recording, b: Recording, node: int) -> bool:
     one, other = a.sources.get(node), b.sources.get(node)
     there = one is not None and other is not None and (isinstance(one, Tensor) or one.size > 0)
-    return there and _identity(one) == _identity(other)
+    return there and identity_of(one) == identity_of(other)

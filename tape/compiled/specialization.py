@@ -14,7 +14,7 @@ from kernels.programs.program import ProgramError, native
 from tape.compiled.call_key import CallArguments, DynamicTime, Overhead, meet
 from tape.compiled.compiled_program import CompiledProgram, program_of
 from tape.compiled.native_checks import native_look
-from tape.compiled.recordings import Recording, difference, shared_memory
+from tape.compiled.recordings import Recording, difference, identity_of
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
@@ -249,7 +249,7 @@ class Specialization:
                 del self.pending[next(iter(self.pending))]
             return
         differs = difference(earlier, recording)
-        if shared_memory(earlier, recording):
+        if _share_memory(earlier, recording):
             self.dynamic = "the call writes to tensors from outside"
         elif differs and (earlier.drawn or recording.drawn):
             self.dynamic = earlier.drawn or recording.drawn
@@ -288,3 +288,9 @@ class Specialization:
     def recordings(self) -> list[Recording]:
         """The calls that were recorded, as far as later ones are compared with them."""
         return [*self.pending.values(), *[p.recording for p in self.programs]]
+
+
+def _share_memory(a: Recording, b: Recording) -> bool:
+    """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
+    touched = {identity_of(x) for x in a.written_outside}
+    return any(identity_of(x) in touched for x in b.written_outside)
