@@ -155,7 +155,7 @@ class TensorPlan:
             reached = call_form.reached[k] if call_form.reached else None
             gradient, outside = -1 if reached is None else 1 + reached, id(x) if k >= count else 0
             head += row(TensorOperand, outside=outside, wanted=x._slot is not None, gradient=gradient)
-        self._forms = [[x._form, x._form] for x in values]
+        self._forms, self._unfit = [[x._form, x._form] for x in values], 0
         self.words = np.array(head, np.int64)
         self.meet(values[:count])
 
@@ -201,8 +201,9 @@ class TensorPlan:
         """Take tensors of these forms, too, whose gradients stand as those of the plan; run what there is by now."""
         values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
-            stays = x._form in known or (x._slot is not None and x._form.spec is not known[0].spec)
-            self._forms[k] = forms = known if stays else [x._form, known[0]]
+            fits = x._slot is None or x._form.spec is known[0].spec
+            self._unfit += not fits
+            self._forms[k] = forms = known if x._form in known or not fits else [x._form, known[0]]
             at = CallOnTensors.SIZE + TensorOperand.SIZE * k
             self.words[at + TensorOperand.form], self.words[at + TensorOperand.other] = map(id, forms)
         runs = self.pulling.program._first.get(True), self.program._first.get(False)
@@ -221,8 +222,12 @@ class TensorPlan:
 
     @property
     def is_stale(self) -> bool:
-        """Whether other machines run the program now."""
-        return self.pulling is not self.program.pulling
+        """Whether other machines run the program now, or the last calls were on tensors of other forms."""
+        return self.pulling is not self.program.pulling or self._unfit >= _MANY
+
+    def met(self) -> None:
+        """Take note of calls that it has made."""
+        self._unfit = 0
 
 
 class RowsPlan:
@@ -286,6 +291,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.count(taken)
+            if isinstance(self.runs, TensorPlan):
+                self.runs.met()
             if self._reverse in self._due:
                 self._due[self._reverse] = max(self._due[self._reverse] - taken, 1)
         if not (self.program.lines and self.misses.any()):

@@ -510,6 +510,10 @@ def test_rows_of_a_larger_tensor_behind_tensors_of_their_own(mode: str) -> None:
         expected = np.zeros(x.shape)
         expected[1 if k > 9 else ...] = 4 * (values[1] + k) * ((values[1] + k) ** 2).sum()
         np.testing.assert_allclose(np.array(x.grad), expected, rtol=1e-12)
+    if NATIVE:  # which makes such calls, too, after some
+        taken = f._direct[0].words[CallPlan.taken]
+        f(tape.tensor(values, requires_grad=True)[1])
+        assert f._direct[0].words[CallPlan.taken] == taken + 1
 
 
 def test_jacobians_of_several_results() -> None:
