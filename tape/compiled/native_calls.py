@@ -162,7 +162,7 @@ class TensorPlan:
             reached = call_form.reached[k] if call_form.reached else None
             gradient, outside = -1 if reached is None else 1 + reached, id(x) if k >= count else 0
             head += row(TensorOperand, outside=outside, wanted=x._slot is not None, gradient=gradient)
-        self._forms = [[form, form] for form in map(_form_of, values)]
+        self._forms, self._unfit = [[form, form] for form in map(_form_of, values)], 0
         self.words = np.array(head, np.int64)
         self.meet(values[:count])
 
@@ -224,8 +224,9 @@ class TensorPlan:
         values = [*values, *self.program.outside()]
         for k, (x, known) in enumerate(zip(values, self._forms, strict=True)):
             form = _form_of(x)
-            stays = form in known or (form is not None and x._slot is not None and form.spec is not known[0].spec)
-            self._forms[k] = forms = known if stays else [form, known[0]]
+            fits = form is None or x._slot is None or form.spec is known[0].spec
+            self._unfit += not fits
+            self._forms[k] = forms = known if form in known or not fits else [form, known[0]]
             words = self.words[CallOnTensors.SIZE + TensorOperand.SIZE * k :]
             words[TensorOperand.form], words[TensorOperand.other] = [0 if f is None else id(f) for f in forms]
         runs = self.pulling.program._first.get(True), self.program._first.get(False)
@@ -244,8 +245,13 @@ class TensorPlan:
 
     @property
     def is_stale(self) -> bool:
-        """Whether other machines run the program now."""
-        return self.pulling is not self.program.pulling or (self._memory is not None and _has_code(self.program))
+        """Whether other machines run the program now, or the last calls were on tensors of other forms."""
+        has_code = self._memory is not None and _has_code(self.program)
+        return self.pulling is not self.program.pulling or has_code or self._unfit >= _MANY
+
+    def met(self) -> None:
+        """Take note of calls that it has made."""
+        self._unfit = 0
 
 
 def _is_native(x: Any) -> bool:
@@ -333,6 +339,8 @@ class NativePlan:
             self.words[CallPlan.taken] -= taken
             self.words[CallPlan.left] -= taken
             self.program.count(taken)
+            if isinstance(self.runs, TensorPlan):
+                self.runs.met()
             for due, reverse in self._due:
                 if reverse in due:
                     due[reverse] = max(due[reverse] - taken, 1)

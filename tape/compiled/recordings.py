@@ -95,9 +95,8 @@ class CallRecorder(ProgramRecorder):
         """Which error the call went on behind that programs do not look for; whether there are guards of errors."""
         self.outer: list[Tensor | Draw] = []
         """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
-        self.draws: list[int] = []
-        self.kept: list[int] = []
-        """How many words had been recorded when random numbers were drawn, and when Python kept something for later."""
+        self.parts, self.draws, self.kept = list[Tensor](), list[int](), list[int]()
+        """Views of these from outside; how many words there were when numbers were drawn, or Python kept something."""
         self.sources: dict[int, Any] = {}
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
@@ -371,6 +370,11 @@ class CallRecorder(ProgramRecorder):
         """All tensors count: what the call reads from outside is read anew at each replay."""
         return isinstance(x, Tensor)
 
+    def _is_part(self, x: Tensor) -> bool:
+        if is_part := super()._is_part(x):
+            self.parts += [x] * any(x._base is y for y in self.outer)
+        return is_part
+
     def _constant(self, x: Tensor) -> int:
         if x._slot is not None:
             outer = base_of(x) if is_view(x) else x
@@ -567,7 +571,7 @@ def record_call(
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     if recording.guards:
         recording.keep_all()
-    _look_for_changes(recorder, recording, leaves)
+    _look_for_changes(recorder, recording)
     if names := recorder.tables.dtypes() - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
     if not recording.stopped and (escaped := _escaped(recorder, inputs, leaves)):
@@ -601,24 +605,18 @@ def _called(recorder: CallRecorder, function: Any, inputs: list[Tensor], watch: 
             watch.give_up(kept)
         raise KeptViews(kept)
     leaves, template = flattened(result, none=True)
-    outputs: list[int] = []
+    outputs, tensors = list[int](), [x for x in leaves if isinstance(x, Tensor)]
     try:
-        outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+        outputs = [] if recorder.stopped else [recorder.reference(x).node for x in tensors]
+        if any(x._slot is not None and not recorder.recipe.wants(o) for x, o in zip(tensors, outputs, strict=False)):
+            recorder.stop("a result requires grad by a tensor that the call itself made a leaf")
     except REFUSED as error:
         recorder.stop(str(error))
     return leaves, template, outputs
 
 
-def _requires_grad_alone(recipe: Recipe, leaves: list[Any], outputs: list[int]) -> bool:
-    """Whether a result requires grad that depends on no argument, and on nothing from outside, that does."""
-    pairs = zip([x for x in leaves if isinstance(x, Tensor)], outputs, strict=False)
-    return any(x._slot is not None and not recipe.wants(node) for x, node in pairs)
-
-
-def _look_for_changes(recorder: CallRecorder, recording: Recording, leaves: list[Any]) -> None:
-    """Stop where memory changed unseen, what NumPy shares and what was read from outside, or a leaf was made."""
-    if _requires_grad_alone(recording.recipe, leaves, recording.recipe.outputs):
-        recording.stop("a result requires grad by a tensor that the call itself made a leaf")
+def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
+    """Stop where memory changed unseen: what NumPy shares, and what was read from outside."""
     for guard in recorder.guards:
         x = guard.tensor
         if x is not None and getattr(x, "_shared", False) and as_array(x).tobytes() != guard.value:
@@ -635,7 +633,7 @@ def _look_for_changes(recorder: CallRecorder, recording: Recording, leaves: list
 def _escaped(recorder: CallRecorder, inputs: list[Tensor], leaves: list[Any]) -> str:
     """Return which tensor that the call made is held by anything but its results; empty if none is."""
     tables = recorder.tables
-    outside = [*inputs, *recorder.outer, *recorder.readers.values(), *recorder.sources.values()]
+    outside = [*inputs, *recorder.outer, *recorder.parts, *recorder.readers.values(), *recorder.sources.values()]
     held = [x for x in [*leaves, *[g.tensor for g in recorder.guards]] if isinstance(x, Tensor)]
     held += [x._base for x in held if is_view(x)]
     counts, ours = Counter(map(id, held)), {id(x) for x in outside}
@@ -653,6 +651,5 @@ def _escaped(recorder: CallRecorder, inputs: list[Tensor], leaves: list[Any]) ->
 
 
 def _named(recorder: CallRecorder, x: Tensor) -> str:
-    node = recorder.node_of(x)
-    names = [step.op.name for step in recorder.recipe.steps if step.result == node]
+    names = [step.op.name for step in recorder.recipe.steps if step.result == recorder.node_of(x)]
     return f"a result of {names[0]}" if names else "a constant"

@@ -571,6 +571,10 @@ def test_rows_of_a_larger_tensor_behind_tensors_of_their_own(mode: str) -> None:
         expected = np.zeros(x.shape)
         expected[1 if k > 9 else ...] = 4 * (values[1] + k) * ((values[1] + k) ** 2).sum()
         np.testing.assert_allclose(np.array(x.grad), expected, rtol=1e-12)
+    if NATIVE:  # which makes such calls, too, after some
+        taken = f._direct[0].words[CallPlan.taken]
+        f(tape.tensor(values, requires_grad=True)[1])
+        assert f._direct[0].words[CallPlan.taken] == taken + 1
 
 
 def test_jacobians_of_several_results() -> None:
@@ -581,3 +585,31 @@ def test_jacobians_of_several_results() -> None:
         first, second = tape.func.jacrev(f)(x)
         np.testing.assert_allclose(np.array(first), np.exp(np.array(x)), rtol=1e-12)
         np.testing.assert_allclose(np.array(second), 2.0 * np.eye(4), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_parts_of_a_vector_of_parameters_from_outside(mode: str) -> None:
+    """They are no tensors that the call leaves behind; gradients reach the vector, which may be written between."""
+
+    def found(make: Callable[[Callable[..., Any]], Any]) -> list[Any]:
+        theta = tape.tensor(np.linspace(-1, 1, 12), requires_grad=True)
+        w, b, c = theta[:8].reshape(2, 4), theta[8:10], theta[10]
+        f, grads = make(lambda x: (tape.tanh(w @ x + b) * c).sum()), []
+        for k in range(10):
+            theta.grad = None
+            f(tape.tensor(np.linspace(0, 1, 4) + k)).backward(retain_graph=True)
+            grads += _grads([theta])
+            with tape.no_grad():
+                theta.sub_(0.01 * k)
+        assert f is not compiled or "dynamic" not in f.explain()
+        return grads
+
+    compiled: Any = None
+
+    def make(function: Callable[..., Any]) -> Any:
+        nonlocal compiled
+        compiled = tape.compile(function, mode=mode, check="always")
+        return compiled
+
+    for one, other in zip(found(make), found(lambda f: f), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
