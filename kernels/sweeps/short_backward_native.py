@@ -413,7 +413,7 @@ def plant(h, t: TapeHeader, slot, value: ArrayObject):
     if last < 0:
         return 0
     block = block_at(t, last)
-    if t.words[last - block.entries + 1] != slot or (block.kind != PULLS and role(block) == 0):
+    if t.words[last - block.entries + 1] != slot or not (block.kind == PULLS or role(block) == GRADED):
         return 0
     count, item, row, number = block.buffer, block.item, preset(h, slot), 1.0
     if kind_of(value) == registry.float_type:
