@@ -99,7 +99,7 @@ class Comparison:
         got = [*machine.outputs, *machine.gradients] if poisoned else machine.whole(self.arguments)
         pairs = zip(got, [*self.expected.values, *gradients], strict=True)
         for number, (got, expected) in enumerate(pairs):
-            dtype = expected.dtype if type(got) is float else None  # as which a machine returns numbers of any dtype
+            dtype = expected.dtype if np.ndim(got) == 0 else None  # a machine returns numbers of any dtype as floats
             self._compare(np.asarray(got, dtype), expected, number)
 
     def _compare(self, got: Array, expected: Array, number: int) -> None:
