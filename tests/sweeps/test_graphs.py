@@ -420,3 +420,18 @@ def test_mixed_dtypes() -> None:
     assert single.grad.dtype == tape.float32
     assert equal(single.grad, [float(np.float32(0.1)), float(np.float32(0.2))])
     assert equal(double.grad, [1.0, 2.0])
+
+
+def scaled(y: Any, x: Any) -> None:
+    y[...] *= x
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("write", [scaled, lambda y, x: y.mul_(x), lambda y, x: y.__setitem__(..., y * x)])
+def test_a_retained_graph_gives_the_same_gradient_each_time(write: Any) -> None:
+    x = tape.tensor(0.94, requires_grad=True)
+    y = x.clone()
+    write(y, x)
+    weight = tape.tensor(1.5)
+    found = [tape.autograd.grad([y], [x], [weight], retain_graph=True)[0].item() for _ in range(4)]
+    assert found == pytest.approx([1.5 * 2 * 0.94] * 4)
