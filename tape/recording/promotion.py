@@ -315,9 +315,11 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
         wanted = numpys
     if wanted is None and not WEAK.isdisjoint(map(type, args)):
         wanted = next((kind[0] for kind in kinds if isinstance(kind, tuple) and kind[0].kind == "f"), None)
+    if wanted is None:
+        return None if args is before else args
     first = 1 if op.condition else 0
     others = [at >= first and isinstance(x, Tensor) and x._form.spec.dtype is not wanted for at, x in enumerate(args)]
-    if wanted is None or not any(others):
+    if not any(others):  # all but numbers that are tensors are of the dtype
         return None if args is before else args
     return tuple([cast(x, wanted) if other else x for x, other in zip(args, others, strict=True)])
 

@@ -18,9 +18,7 @@ class Observer:
 
     maps: bool = False  # whether it records one example of several, whose values may not leave for Python
     has_guards: bool = False  # whether it guards what leaves for Python: in replays that has the same value
-    bounds: int = (
-        0  # how many values that left for Python said that indices are within bounds, as they nearly always are
-    )
+    bounds: int = 0  # how many values that left for Python said that indices are within bounds
     tables_words: Any = None  # what native code needs to record what it repeats
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
