@@ -246,8 +246,8 @@ class MarkedGraph:
         self.marked = [i for i in self.marked if i.slot in hooked or not leading.isdisjoint(i.operands)]
 
 
-def mark(entries: Any, number: int, seeds: list[Seed]) -> MarkedGraph:
-    """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
+def mark(entries: Any, number: int, seeds: list[Seed], since: int = 0) -> MarkedGraph:
+    """Find what leads, from the slot ``since`` on, to the roots of a sweep; FreedError if it is no longer there."""
     low, high = number << structs.TAPE_BITS, number + 1 << structs.TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
     ends: dict[Any, Any] = {}
@@ -268,7 +268,8 @@ def mark(entries: Any, number: int, seeds: list[Seed]) -> MarkedGraph:
             split.add(slot)
         for operand, spec in zip(operands, form.specs, strict=True):
             if type(operand) is int and low <= operand < high:
-                pending.add(operand)
+                if operand >= since:
+                    pending.add(operand)
             elif operand is not None:
                 ends[operand] = spec
     if pending:

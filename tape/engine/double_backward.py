@@ -150,7 +150,7 @@ class RecordedRun(BackwardRun):
         return True
 
     def _sweep(self, pending: list[Seed]) -> None:
-        graph_observers.on_all_tapes(pending, self._sweep_graph)
+        graph_observers.on_all_tapes(pending, self._sweep_graph, self.asked if self.restrict else ())
 
     def _sweep_graph(self, seeds: list[Seed], graph: MarkedGraph, tapes: Collection[Tape]) -> None:
         sweep, self.swept = RecordedSweep(self, graph, tapes, {seed.slot for seed in seeds}), lambda: graph

@@ -60,13 +60,21 @@ def marked(tape: Tape, seeds: list[Seed]) -> MarkedGraph:
 
 
 def on_all_tapes(
-    seeds: list[Seed], sweep: Callable[[list[Seed], MarkedGraph, Collection[Tape]], None]
+    seeds: list[Seed],
+    sweep: Callable[[list[Seed], MarkedGraph, Collection[Tape]], None],
+    asked: Collection[Any] = (),
 ) -> Collection[Tape]:
-    """Mark what leads to the roots, on all tapes; call ``sweep`` while these drop nothing, and return them."""
+    """Mark what leads to the roots, on all tapes; call ``sweep`` while these drop nothing, and return them.
+
+    If gradients of slots alone are ``asked`` for, what was recorded before all of these is left out where it can be.
+    """
     if len(seeds) == 1:  # the usual case
         tape = tape_of(seeds[0].slot)
+        since = (
+            min(asked) if asked and all(type(key) is int and key >> TAPE_BITS == tape.number for key in asked) else 0
+        )
         with tape.reading():
-            graph = mark(tape.entries, tape.number, seeds)
+            graph = mark(tape.entries, tape.number, seeds, since)
             if not graph.foreign():
                 sweep(seeds, graph, (tape,))
                 return (tape,)

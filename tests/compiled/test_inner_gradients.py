@@ -305,3 +305,26 @@ def test_more_results_than_are_held_at_first() -> None:
         (found, gradients), (wanted, others) = (f(x * (1.0 + 0.01 * k), x) for f in (compiled, both))
         np.testing.assert_allclose([found, *gradients[0], *gradients[1]], [wanted, *others[0], *others[1]], rtol=1e-12)
     assert "3 replayed, 3 recorded" in compiled.explain()
+
+
+def test_many_jacobians_within() -> None:
+    """A loop with a Jacobian in each iteration, as linearly implicit steps have it, becomes a native one."""
+
+    def rate(y: Any, k: Any) -> Any:
+        return tape.stack([-k[0] * y[0] + k[1] * y[1] * y[2], k[0] * y[0] - k[1] * y[1] * y[2], k[2] * y[1] ** 2])
+
+    def decayed(y: Any, k: Any) -> Any:
+        for _ in range(60):
+            matrix = np.eye(3) - 0.01 * tape.func.jacrev(rate)(y, k)
+            y = y + 0.01 * tape.linalg.solve(matrix, rate(y, k))
+        return (y * y).sum()
+
+    both, y, k = tape.value_and_grad(decayed, (0, 1)), np.array([1.0, 0.1, 0.2]), np.array([0.4, 1.1, 0.7])
+    compiled = tape.compile(both, mode="max", check="never")
+    for _ in range(200):
+        compiled(y, k)
+        if compiled.calls["replayed"]:
+            break
+    (found, gradients), (wanted, others) = compiled(y, k * 1.1), both(y, k * 1.1)
+    np.testing.assert_allclose([found, *gradients[0], *gradients[1]], [wanted, *others[0], *others[1]], rtol=1e-10)
+    assert "until it ends" in compiled.explain()
