@@ -323,7 +323,7 @@ def test_many_jacobians_within() -> None:
     compiled = tape.compile(both, mode="max", check="never")
     for _ in range(200):
         compiled(y, k)
-        if compiled.calls["replayed"]:
+        if any(program.hits for program in compiled.programs):
             break
     (found, gradients), (wanted, others) = compiled(y, k * 1.1), both(y, k * 1.1)
     np.testing.assert_allclose([found, *gradients[0], *gradients[1]], [wanted, *others[0], *others[1]], rtol=1e-10)
