@@ -33,7 +33,7 @@ from tape.compiled.body_maker import Rolled, rolled
 from tape.compiled.call_key import kept, owned
 from tape.compiled.function_calls import RAISED, Attempt, FunctionCall, Inside, KnownTensors, comparisons_of, number_of
 from tape.compiled.loop_spans import Heads, RecordedTrace, Visit, unrolled
-from tape.engine import custom_function, kind_rules
+from tape.engine import custom_function
 from tape.engine.double_backward import Derivation, Derivatives
 from tape.random import Draw
 from tape.recording import attributes
@@ -256,12 +256,8 @@ class CallRecorder(ProgramRecorder):
         return replace(instruction, saved=saved)
 
     def negative_zeros(self, value: Tensor) -> Any:
-        """Return where a cotangent has -0.0, the mark of what was not contributed to; None if nowhere: a guard."""
-        marks = (value == 0) & value.signbit()
-        if kind_rules.marks_of(value) is not None:
-            return marks
-        bool(marks.any())
-        return None
+        """Return where a cotangent has -0.0, the mark of what was not contributed to."""
+        return (value == 0) & value.signbit()
 
     def _references(self, operands: Tensors) -> list[NodeRef]:
         try:

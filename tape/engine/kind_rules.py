@@ -59,7 +59,7 @@ def added(value: Tensor) -> Tensor:
 
 
 def negative_zeros(value: Tensor) -> Any:
-    """Return where a tensor has -0.0; None if nowhere. To a recorder that follows this backward, that is a guard."""
+    """Return where a tensor has -0.0; None if nowhere. A recorder that follows this backward computes it."""
     follower = _follower()
     return marks_of(value) if follower is None else follower.negative_zeros(value)
 

@@ -76,7 +76,7 @@ MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 25
-MOST_IN_ALL = {"kernels": (39_952, 105), "tape": (41_404, 124)}
+MOST_IN_ALL = {"kernels": (39_952, 105), "tape": (41_400, 124)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
