@@ -312,7 +312,7 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_FEW_HELD, _HELD = 1 << 20, 1 << 28
+_FEW_HELD, _HELD = 1 << 20, 1 << 29
 """Bytes of results that are held: at first, and where a gradient was taken inside of a call that had more."""
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""

@@ -208,22 +208,24 @@ def _pushed(
     roots = [y for y in outputs if y._slot is not None]
     if needs_graph(roots, inputs, tangents) if create is None else create:
         if not batch:
-            return _pulled_twice(outputs, inputs, tangents)
-        rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
+            return _pulled_twice(outputs, inputs, [tangents])[0]
+        rows = _pulled_twice(outputs, inputs, [[t[k] for t in tangents] for k in range(batch)])
         return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
     arrays = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
     return [None if t is None else constant_tensor(scalar_or_array(t)) for t in arrays]
 
 
-def _pulled_twice(outputs: Tensors, inputs: Tensors, tangents: Tensors) -> Derivatives:
+def _pulled_twice(outputs: Tensors, inputs: Tensors, rows: Sequence[Tensors]) -> list[Derivatives]:
+    """Return the tangents of outputs for each row of those of inputs, by the gradient of a gradient, recorded."""
     with grad_modes.enable_grad():
         weights = [fresh_input(filled_with(1.0, y)) for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
-        pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]
-        if not pairs:
-            return [None] * len(outputs)
-        pulled_back, directions = zip(*pairs, strict=True)
-        return _pull(pulled_back, weights, directions, 0, create=True, retain=True)
+        pulled = [(i, g) for i, g in enumerate(gradients) if g is not None and g._slot is not None]
+        if not pulled:
+            return [[None] * len(outputs) for _ in rows]
+        pulled_back = [g for _, g in pulled]
+        directions = [[tangents[i] for i, _ in pulled] for tangents in rows]
+        return [_pull(pulled_back, weights, along, 0, create=True, retain=True) for along in directions]
 
 
 def zeros_for(derivatives: Derivatives, like: Tensors, lead: tuple[int, ...] = ()) -> list[Tensor]:
