@@ -600,8 +600,9 @@ class RecorderTables(Struct):
     known: int  # the nodes, by id, of tensors that another recording has known
     nodes: int
     forms: int
-    results: int  # tensors that steps have made,
-    room: int  # and of how many more bytes, and tensors times RESULT_BYTES, they are held
+    results: int  # tensors that steps have made, the last ones,
+    room: int  # for how many more bytes, and tensors times RESULT_BYTES, there is room,
+    first: int  # and where the first is that is held
     numbers: int
     kept: int  # a list of what rows refer to
     rows: int  # a table of :class:`KnownStep`

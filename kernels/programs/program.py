@@ -121,26 +121,32 @@ class Steps(Words, Sequence[Step]):
         super().__init__()
         self.kinds: list[StepKind] = []
         self.numbers: list[Any] = []
-        self._starts: tuple[array[int], int] = array("q"), 0
+        nothing = memoryview(array("q"))
+        self._starts = nothing, nothing, 0
 
     @property
-    def starts(self) -> array[int]:
+    def starts(self) -> memoryview[int]:
         """Where each step begins among the words."""
-        (starts, at), used = self._starts, self.head[StepWords.used]
+        (starts, room, at), used = self._starts, self.head[StepWords.used]
         if at != used:
             sizes = [HEAD + kind.count for kind in self.kinds]
-            starts = starts[:]  # other threads may be reading those, or do the same
             if used - at > _MANY_WORDS and jit.makes_native_code():
                 begins, table = np.empty((used - at) // HEAD, np.int64), np.array(sizes, np.int64)
                 note = jit.load_module("native.tape_native").step_begins.entry_point
                 count = note(self.head[StepWords.address], at, used, where(table), where(begins))
-                starts.frombytes(begins[:count].tobytes())
+                more = array("q", begins[:count].tobytes())
             else:
-                words, first = self._block[at:used].tolist(), at
+                words, first, more = self._block[at:used].tolist(), at, array("q")
                 while at < used:
-                    starts.append(at)
+                    more.append(at)
                     at += sizes[words[at - first]]
-            self._starts = starts, used
+            before, now = len(starts), len(starts) + len(more)
+            if now > len(room):
+                room = memoryview(array("q", bytes(16 * now)))
+                room[:before] = starts
+            room[before:now] = more  # as other threads that do the same write it
+            starts = room[:now]
+            self._starts = starts, room, used
         return starts
 
     def number(self, value: Any) -> int:

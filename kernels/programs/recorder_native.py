@@ -281,14 +281,25 @@ def dropped_result(x):
     return 1 if x != 0 else 0
 
 
+def bytes_held(tables: RecorderTables, result: TensorObject):
+    """How much a tensor that is held counts for."""
+    array = result.value
+    return RESULT_BYTES + (8 * elements(array.shape, array.ndim) if kind_of(array) == tables.array_type else 0)
+
+
 def hold(tables: RecorderTables, result: TensorObject):
-    """Hold what a step has made, or no result any more, if there is no room; return how much failed."""
-    array, results = result.value, tables.results
-    size = 8 * elements(array.shape, array.ndim) if kind_of(array) == tables.array_type else 0
-    tables.room -= size + RESULT_BYTES
-    if tables.room > 0:
-        return 1 if c_api.PyList_Append(results, result) != 0 else 0
-    return 1 if c_api.PyList_SetSlice(results, 0, length(results), 0) != 0 else 0
+    """Hold what a step has made; where there is no room, let the oldest results go; return how much failed."""
+    results = tables.results
+    tables.room -= bytes_held(tables, result)
+    failed = c_api.PyList_Append(results, result)
+    while tables.room <= 0 and tables.first < length(results):
+        at = tables.first
+        old = TensorObject(c_api.PyList_GetItem(results, at))
+        tables.first = at + 1
+        if kind_of(old) == tables.tensor_type:
+            tables.room += bytes_held(tables, old)
+            failed += c_api.PyList_SetItem(results, at, owned(tables.none))  # which may run Python
+    return 0 if failed == 0 else 1
 
 
 def append(tables: RecorderTables, row: KnownStep, call: RecordedCall, node, at):
@@ -318,7 +329,7 @@ def recorded_at(tables: RecorderTables, call: RecordedCall, made):
     if node == 0 or node == NONE_MADE:
         return node
     done = 1 if append(tables, row, call, node, at) == 0 else -1
-    if done == 1 and tables.room > 0 and hold(tables, call.result) != 0:
+    if done == 1 and hold(tables, call.result) != 0:
         done = -1
     if done == 1:
         look_for_repeats(tables)

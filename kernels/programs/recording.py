@@ -26,6 +26,7 @@ from kernels.native.structs import (
     LEAST_WORDS,
     MOST_REPEATS,
     NODE_MASK,
+    RESULT_BYTES,
     STARTS,
     KnownConstant,
     KnownStep,
@@ -57,7 +58,7 @@ class Tables:
         self.forms: list[Any] = []
         """Form, or spec, of each node's tensor when it was seen last; None where that is not known."""
         self.results: list[Any] = []
-        """Tensors that steps have made, for gradients that are taken inside: as long as these are few and small."""
+        """Tensors that steps have made, for gradients that are taken inside: the last ones, None for others."""
         self.words: Array | None = None  # where native code records, too
         self.owned = Words()
         """The program's own memory, what it writes and arguments': where each part begins and ends."""
@@ -103,14 +104,17 @@ class Tables:
             return kept
         return self.known.get(id(x))
 
+    def needs_more(self) -> None:
+        """Note that a result was needed that is not held: more are held next time, if they were not now."""
+        self.lost |= self.words is not None and bool(self.words[RecorderTables.first]) and self._room < _HELD
+
     def hold_more(self) -> None:
         """Hold as many results as may be."""
         if self.words is not None:
             self.words[RecorderTables.room] = self._room = _HELD
 
     def keep_all(self) -> None:
-        """Keep all iterations from now on; earlier ones that were not are needed, and results, if more may be held."""
-        self.lost |= not self.holds_all and self._room < _HELD
+        """Keep all iterations from now on; earlier ones that were not are needed."""
         if self.search is not None:
             self.lost |= bool(self.search.words[RepeatSearch.parts])
             self.search.stop()
@@ -141,14 +145,12 @@ class Tables:
             self._fields[RecorderTables.alive] += more
 
     def made(self, x: Any) -> None:
-        """Hold a tensor that a step has made, if there is room."""
-        if self.words is None or self._fields[RecorderTables.room] > 0:
-            self.results.append(x)
-
-    @property
-    def holds_all(self) -> bool:
-        """Whether the results of all steps are held."""
-        return self.words is None or bool(self.words[RecorderTables.room] > 0)
+        """Hold a tensor that a step has made."""
+        self.results.append(x)
+        if self.words is not None and isinstance(x._value, np.ndarray):  # noqa: SLF001 (as native code counts it)
+            self._fields[RecorderTables.room] -= RESULT_BYTES + 8 * x._value.size  # noqa: SLF001
+        elif self.words is not None:
+            self._fields[RecorderTables.room] -= RESULT_BYTES
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -312,8 +314,8 @@ def has_node_layout() -> bool:
 
 
 _serials = itertools.count(1)
-_FEW_HELD, _HELD = 1 << 20, 1 << 29
-"""Bytes of results that are held: at first, and where a gradient was taken inside of a call that had more."""
+_FEW_HELD, _HELD = 1 << 20, 1 << 28
+"""Bytes of results that are held: at first, and where a gradient that was taken inside needed earlier ones."""
 _ROWS = 1 << 11
 """Room for steps that are not alike, of which a recorder knows at most half as many."""
 _WRITTEN = 5  # recorder_native.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,23 +254,28 @@ class KnownTensors:
                 if type(held[at]._slot) is int:
                     self._by_slot[held[at]._slot] = node
         self._seen = len(held)
-        count = len(tables.steps)
-        for at in range(self._steps, count):
-            step = tables.steps[at]
+        for at in range(self._steps, len(tables.steps)):
+            kind, result, operands, _ = tables.steps.raw(at)
+            step = tables.steps.kinds[kind]
             if isinstance(step.op, Write):
-                base = self._recipe.base_of(step.result)
+                base = self._recipe.base_of(result)
                 self._written[base] = at
-                if step.params or len(step.operands) > _PART_AND_VALUE:
-                    self._placed.setdefault(base, []).append(step)
+                if step.params or len(operands) > _PART_AND_VALUE:
+                    self._placed.setdefault(base, []).append(tables.steps[at])
             else:
-                self._made[step.result] = at
-        self._steps = count
+                self._made[result] = at
+        self._steps = len(tables.steps)
+
+    def first(self, tensors: Iterable[Tensor]) -> int:
+        """Return the first step that made one of some tensors; 0 where one was not made by a step."""
+        self._catch_up()
+        return min((self._made.get(self._tables.node_of(x), 0) for x in tensors), default=0)  # type: ignore[arg-type]
 
     def saved_by(self, instruction: Instruction) -> tuple[Any, ...] | None:
         """Return what an instruction saved, as tensors that are known; None where that is not possible."""
         form = instruction.form
         self._catch_up()
-        node = self._by_slot.get(instruction.slot, -1) if self._tables.holds_all else -1
+        node = self._by_slot.get(instruction.slot, -1)
         self.earliest = min(self.earliest, self._made.get(node, self._steps))
         if form.kind in (CLEARS, ADDS) and type(instruction.operands[0]) is int:
             self._by_slot.setdefault(instruction.operands[0], node)  # the version before, of the same node
@@ -327,7 +332,7 @@ class KnownTensors:
         return (*saved[:-1], self._held(constant_tensor(scalar_or_array(saved[-1])), node))
 
     def _held(self, x: Tensor, node: int) -> Tensor:
-        self._tables.results.append(x)
+        self._tables.made(x)
         self._tables.know(x, node)
         return x
 
@@ -335,9 +340,9 @@ class KnownTensors:
         """Return a saved value as the tensor that is known, or a new one where that has taken over another's value."""
         if self._is_written(node, since):
             return None
-        if node not in self._by_node and self._recipe.nodes[node].base is None and type(slot) is int:
-            return self._held(SavedTensors([]).tensor(slot, value, spec), node)
         x = self._tables.results[self._by_node[node]] if node in self._by_node else None
+        if x is None and self._recipe.nodes[node].base is None and type(slot) is int:
+            return self._held(SavedTensors([]).tensor(slot, value, spec), node)
         return x if isinstance(x, Tensor) and x._slot == slot else None
 
     def _is_written(self, node: int, since: int) -> bool:

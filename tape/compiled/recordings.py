@@ -213,7 +213,7 @@ class CallRecorder(ProgramRecorder):
         self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int
     ) -> Derivatives:
         """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
-        if rows * len(self.recipe.steps) > _MOST_STEPS:
+        if rows and rows * (len(self.recipe.steps) - self.tensors.first(inputs)) > _MOST_STEPS:
             self.stop(f"a Jacobian of {rows} rows")
         if not self.stopped:
             self.tables.keep_all()
@@ -251,7 +251,8 @@ class CallRecorder(ProgramRecorder):
         """Return an instruction with tensors, known here, for what it saved; NotImplementedError for unknown ones."""
         saved = self.tensors.saved_by(instruction)
         if saved is None:
-            self.tables.keep_all()  # more results are held next time
+            self.tables.keep_all()
+            self.tables.needs_more()
             raise NotImplementedError(f"the gradient of {instruction.form.name or instruction.form.op.name}")
         return replace(instruction, saved=saved)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from array import array
+from bisect import bisect, insort
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -140,7 +142,9 @@ class ProgramRecorder(Recorder):
         self.copies: dict[Any, int] = {}
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
-        """The program's own memory: outside memory that it writes, and arguments': first and last address, node."""
+        """The program's own memory that is no argument's: first and last address, node, by addresses."""
+        self.given: list[tuple[int, int, int]] = []
+        """That of arguments, which may have parts in common."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
         self.of_constants: dict[tuple[int, int], list[ReferenceType[Tensor]]] = {}
@@ -169,7 +173,10 @@ class ProgramRecorder(Recorder):
 
     def _take_memory(self, low: int, high: int, node: int) -> None:
         """Let memory be the program's own."""
-        self.owned.append((low, high, node))
+        if self.recipe.nodes[node].argument:
+            self.given.append((low, high, node))
+        else:
+            insort(self.owned, (low, high, node))
         self.tables.owned.append(array("q", (low, high)))
 
     def finish(self) -> None:
@@ -279,7 +286,7 @@ class ProgramRecorder(Recorder):
             return False
         if self.node_of(x) is not None or (is_view(x) and self._is_part(x)):
             return True
-        return bool(self.owned) and self._owned(x) is not None
+        return self._owned(x) is not None
 
     def reference(self, operand: Any) -> Any:
         """Return the node of a tensor, that of a constant if it depends on no argument; other operands as they are."""
@@ -315,21 +322,27 @@ class ProgramRecorder(Recorder):
 
     def _owned(self, x: Tensor) -> int | None:
         """Return the node of a tensor in the program's own memory; None for a tensor in other memory."""
-        if type(x._value) is float or not self.owned or not x.spec.size:
+        if type(x._value) is float or not x.spec.size:
             return None
         value = as_array(x)
         low, high = byte_bounds(value)
-        for first, last, node in self.owned:
-            if low < last and first < high:
-                if not first <= low <= high <= last:
-                    raise NotImplementedError(
-                        f"record: at {caller()} a tensor shares a part of its memory with what the program writes; "
-                        "copy it first"
-                    )
-                above = self.recipe.nodes[node]
-                offset = above.offset + where(value) - first
-                return self._add(x, ProgramNode(x.spec, base=self.recipe.base_of(node), offset=offset))
-        return None
+        first, last, node = self._owner(low, high)
+        if node is None:
+            return None
+        if not first <= low <= high <= last:
+            raise NotImplementedError(
+                f"record: at {caller()} a tensor shares a part of its memory with what the program writes; "
+                "copy it first"
+            )
+        above = self.recipe.nodes[node]
+        offset = above.offset + where(value) - first
+        return self._add(x, ProgramNode(x.spec, base=self.recipe.base_of(node), offset=offset))
+
+    def _owner(self, low: int, high: int) -> tuple[int, int, int | None]:
+        """Return where a part of the program's own memory begins and ends that has bytes in a range, and its node."""
+        at = bisect(self.owned, low, key=itemgetter(0))
+        parts = (*self.given, *self.owned[max(at - 1, 0) : at + 1])
+        return next((part for part in parts if low < part[1] and part[0] < high), (0, 0, None))
 
     def _constant(self, x: Tensor) -> int:
         """Return the node of a constant: an earlier one if its contents are the same."""
@@ -501,7 +514,7 @@ class ProgramRecorder(Recorder):
                     f"record: the function writes, at {caller()}, to the memory of argument {number}, which it has not "
                     "from there but from outside; write to the argument"
                 )
-        if any(low < last and first < high for first, last, _ in self.owned):
+        if self._owner(low, high)[2] is not None:
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         self._forget_views(low, high)
         kept = root if fills(root) else _extent(root)
