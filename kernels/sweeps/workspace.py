@@ -246,9 +246,12 @@ class MarkedGraph:
         self.marked = [i for i in self.marked if i.slot in hooked or not leading.isdisjoint(i.operands)]
 
 
-def mark(entries: Any, number: int, seeds: list[Seed]) -> MarkedGraph:
-    """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
-    low, high = number << structs.TAPE_BITS, number + 1 << structs.TAPE_BITS
+def mark(entries: Any, number: int, seeds: list[Seed], since: int = 0) -> MarkedGraph:
+    """Find what leads to the roots of a sweep; FreedError if it is no longer there.
+
+    Slots before ``since`` are ends, as those of other tapes.
+    """
+    low, high = max(since, number << structs.TAPE_BITS), number + 1 << structs.TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
     ends: dict[Any, Any] = {}
     marked: list[Instruction] = []
