@@ -149,8 +149,9 @@ Measures = tuple[tuple[int, ...], np.dtype[Any], float, float, float]
 def _measures(x: Tensor) -> Measures:
     flat = np.asarray(x._value).ravel()
     with np.errstate(all="ignore"):
-        ramp = np.arange(flat.size, dtype=np.float64) / max(flat.size, 1)
-        return x.spec.shape, x.spec.dtype, float(np.abs(flat).sum()), float(flat.sum()), float(flat @ ramp)
+        ramp = np.arange(1 - flat.size, flat.size + 1, 2) / max(flat.size, 1)
+        sums = np.abs(flat).sum(), flat.sum(), np.einsum("i,i", flat, ramp)  # einsum: no threads
+        return x.spec.shape, x.spec.dtype, *map(float, sums)
 
 
 def _alike(a: Measures, b: Measures) -> bool:
