@@ -1,7 +1,8 @@
 """A wave equation on 200 x 200 points in a process of its own.
 
 `python -m bench.wave WAY STEPS` prints value, gradient, seconds of a step and the peak of resident memory in MB. The
-way is `plain`, `checkpoints`, `compiled` (a hundred steps, in a Python loop) or `budget` (all compiled, in 100 MB).
+way is `plain`; `checkpoints` of a hundred steps; `compiled`: so many in a Python loop; `both`; or `budget`: all is
+compiled, in 100 MB.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ def run(way: str, steps: int) -> dict[str, Any]:
     """Return value, gradient at the speed, seconds of a step and peak memory."""
     y, x = np.meshgrid(np.linspace(-1, 1, POINTS), np.linspace(-1, 1, POINTS), indexing="ij")
     bump = np.exp(-40 * (x**2 + y**2))
-    block = BLOCK if way in ("checkpoints", "compiled") else steps
+    block = BLOCK if way in ("checkpoints", "compiled", "both") else steps
     compiled = tape.compile(advance, mode="max", check="never")
+
+    step = compiled if way == "both" else advance
 
     def energy(speed: Any) -> Any:
         before = now = tape.tensor(bump)
         for start in range(0, steps, block):
             count = min(block, steps - start)
-            if way == "checkpoints":
-                before, now = tape.checkpoint(advance, before, now, speed, count)
+            if way in ("checkpoints", "both"):
+                before, now = tape.checkpoint(step, before, now, speed, count)
             elif way == "compiled":
                 before, now = compiled(before, now, speed, count)
             else:

@@ -150,8 +150,8 @@ def _measures(x: Tensor) -> Measures:
     flat = np.asarray(x._value).ravel()
     with np.errstate(all="ignore"):
         ramp = np.arange(1 - flat.size, flat.size + 1, 2) / max(flat.size, 1)
-        sums = np.abs(flat).sum(), flat.sum(), np.einsum("i,i", flat, ramp)  # einsum: no threads
-        return x.spec.shape, x.spec.dtype, *map(float, sums)
+        weighted = float(np.einsum("i,i", flat, ramp))  # without threads
+        return x.spec.shape, x.spec.dtype, float(np.abs(flat).sum()), float(flat.sum()), weighted
 
 
 def _alike(a: Measures, b: Measures) -> bool:
@@ -183,13 +183,13 @@ class Repetition:
         """Call the function again; return its results that have a gradient. CheckpointError for other ones."""
         remaining = iter(tensors)
         args, kwargs = self.structure.filled(next(remaining) if x is _SAVED else x for x in self.values)
-        own = modes.own_tape()
-        before, own.given_arrays = own.given_arrays, self.given_arrays
+        tape = modes.own_tape()
+        before, tape.given_arrays = tape.given_arrays, self.given_arrays
         try:
             with redrawing(self.drawn), contextlib.nullcontext() if self.context is None else self.context:
                 leaves, returned = flattened(self.function(*args, **kwargs))
         finally:
-            own.given_arrays = before
+            tape.given_arrays = before
         if returned != self.returned:
             raise CheckpointError(
                 f"checkpoint: when it was run again, the function returned {returned}, and {self.returned} before"
@@ -290,8 +290,7 @@ class CheckpointCall(CustomCall):
             None if g is None else constant_tensor(scalar_or_array(g + g.dtype.type(0.0))) for g in arrived
         ]
         shown = weights = self.hooks.before_node(weights) if self.hooks else weights
-        found = self._repeated(partial(_swept, weights, batch), instruction)
-        gradients = self._by_operand(instruction, found)
+        gradients = self._by_operand(instruction, self._repeated(partial(_swept, weights, batch), instruction))
         if not self.hooks:
             return gradients
         after = [None if g is None else constant_tensor(scalar_or_array(g)) for g in gradients]
@@ -302,7 +301,7 @@ class CheckpointCall(CustomCall):
         cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
         return [cotangents.get(k) for k in range(len(self.specs))]
 
-    def _by_operand(self, instruction: Instruction, found: list[tuple[Any, Any]]) -> list[Any]:
+    def _by_operand(self, instruction: Instruction, contributions: list[tuple[Any, Any]]) -> list[Any]:
         """Return the gradient of each operand.
 
         What the second run alone depends on stands, in order, for what the first alone did: leaves made within.
@@ -310,8 +309,8 @@ class CheckpointCall(CustomCall):
         operands = instruction.operands
         gradients: dict[int, Any] = {}
         at = {key: k for k, key in enumerate(operands)}
-        others = [(key, value) for key, value in found if key not in at]
-        for key, value in found:
+        others = [(key, value) for key, value in contributions if key not in at]
+        for key, value in contributions:
             if key in at:
                 k = at[key]
                 gradients[k] = gradients[k] + value if k in gradients else value
@@ -382,8 +381,8 @@ def _swept(weights: list[Any], batch: int, outputs: list[Any], tape: Tape) -> li
     def sweep() -> list[tuple[Any, Any]]:
         run = BackwardRun(free=False, restrict=False, batch=batch)
         foreign = run.sweep_one(tape, merged(seeds_of(roots, cotangents, batch)), crosses=True)
-        found = [(leaf, np.asarray(value, leaf.spec.dtype)) for leaf, value in run.leaves]
-        return found + [(slot, value) for slot, _, value in foreign]
+        leaves = [(leaf, np.asarray(value, leaf.spec.dtype)) for leaf, value in run.leaves]
+        return leaves + [(slot, value) for slot, _, value in foreign]
 
     with modes.under(modes.turned(modes.current(), grad=False)):
         return settled(sweep, roots, cotangents, batch)
@@ -395,5 +394,5 @@ def _pushed(sources: list[Seed], fixed: list[int], batch: int, outputs: list[Any
     with tape.reading():
         if forward.forward(tape.entries, tape.number, sources, list(targets.values()), batch, fixed):
             raise CheckpointError(_OTHERS)
-    found: Iterator[Any] = (targets.get(y._slot) if isinstance(y, Tensor) else None for y in outputs)
-    return [None if o is None or o.gradient is None else o.gradient.copy() for o in found]
+    observers: Iterator[Any] = (targets.get(y._slot) if isinstance(y, Tensor) else None for y in outputs)
+    return [None if o is None or o.gradient is None else o.gradient.copy() for o in observers]

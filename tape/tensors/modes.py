@@ -356,14 +356,14 @@ def under(mode: Mode) -> Iterator[None]:
 @contextmanager
 def on_tape(tape: Tape) -> Iterator[None]:
     """Record on another tape of this thread for a while."""
-    before, own = _mode.get(), own_tape()
-    tape.given_arrays, tape.in_numpy = own.given_arrays, own.in_numpy
+    before, around = _mode.get(), own_tape()
+    tape.given_arrays, tape.in_numpy = around.given_arrays, around.in_numpy
     try:
         _thread_tape.set(tape)
         set_mode(before)
         yield
     finally:
-        _thread_tape.reset(own)
+        _thread_tape.reset(around)
         restore(before)
 
 
