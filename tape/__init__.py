@@ -55,6 +55,7 @@ if _TYPE_CHECKING:
     from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
     from tape.compiled.native_calls import load
     from tape.ensembles import ensemble
+    from tape.module_parameters import parameters
     from tape.numpy_interface.op_table import op_table
     from tape.programs.drawing import graph
     from tape.programs.program import Program, get_num_threads, set_num_threads
@@ -79,6 +80,7 @@ __getattr__ = _found_in(
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
+        "parameters": "tape.module_parameters",
         "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
@@ -100,9 +102,9 @@ __all__ = [
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "is_grad_enabled", "is_tensor",
     "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis",
-    "op_table", "optimize", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
-    "sparse", "special", "sum", "utils", "value_and_grad", "vmap",
+    "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet",
+    "set_rng_state", "sparse", "special", "sum", "utils", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

@@ -48,6 +48,7 @@ HOUSE = [
     "tape.compiled",
     "tape.ensembles",
     "tape.checkpoints",
+    "tape.module_parameters",
     "tape.checks",
     "tape.autograd.function",
     "tape.sparse",
