@@ -48,7 +48,7 @@ from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
-    from tape import func, optimize, quadrature, sparse, special, stats, utils  # noqa: F401 (stats: a module)
+    from tape import func, optimize, quadrature, sparse, special, stats, uncertainty, utils  # noqa: F401 (stats: a module)
     from tape.checkpoints import checkpoint
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
@@ -84,7 +84,10 @@ __getattr__ = _found_in(
         "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
-        **{name: f"tape.{name}" for name in ("func", "optimize", "quadrature", "sparse", "special", "stats", "utils")},
+        **{
+            name: f"tape.{name}"
+            for name in ("func", "optimize", "quadrature", "sparse", "special", "stats", "uncertainty", "utils")
+        },
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
@@ -104,7 +107,7 @@ __all__ = [
     "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis",
     "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet",
-    "set_rng_state", "sparse", "special", "sum", "utils", "value_and_grad", "vmap",
+    "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

@@ -29,7 +29,7 @@ _held: dict[tuple[int, str], _Place] = {}
 """The names that blocks hold now, by what they are names in."""
 _blocks = [0]
 """How many blocks there are, in all threads: within, jitted functions are called by Python."""
-_told: set[Any] = set()
+_warned: set[Any] = set()
 
 
 @contextmanager
@@ -166,8 +166,8 @@ def _called(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     if not tensors and _names(dispatcher).isdisjoint([name for _, name in list(_held)]):
         return _native(dispatcher, *args, **kwargs)
     function = dispatcher.py_func
-    if function.__code__ not in _told:
-        _told.add(function.__code__)
+    if function.__code__ not in _warned:
+        _warned.add(function.__code__)
         warnings.warn(
             f"parameters: the jitted function {function.__name__} runs as Python within the block, slowly where it "
             "loops over elements; an operation of tape.custom in its place stays native",

@@ -56,6 +56,7 @@ HOUSE = [
     "tape.distributions",
     "tape.stats",
     "tape.optimize",
+    "tape.uncertainty",
     "tape.testing",
     "tape.array_api",
     "tape.autograd.functional",
@@ -70,8 +71,11 @@ HOUSE = [
     "tape.examples",
     "tape.examples.heat",
     "tape.examples.heat_inverse",
+    "tape.examples.kinetics",
     "tape.examples.lynx_hare",
     "tape.examples.rosenbrock",
+    "tape.examples.truss",
+    "tape.examples.waveform",
     "tape.__main__",
 ]
 # fmt: on

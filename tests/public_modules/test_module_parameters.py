@@ -77,7 +77,7 @@ U = np.arange(3.0)
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
     """Return a small simulation whose functions are jitted, across two modules."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(module_parameters, "_told", set())
+    monkeypatch.setattr(module_parameters, "_warned", set())
     number = len(sys.modules)
     names = f"jitted_model_{number}", f"jitted_flux_{number}"
     (tmp_path / f"{names[0]}.py").write_text(MODEL.format(other=names[1]))
@@ -118,6 +118,7 @@ def test_a_global_an_attribute_and_an_entry_that_jitted_functions_read(model: An
 
 
 @quiet
+@pytest.mark.filterwarnings("ignore:compile:tape.errors.CompileWarning")  # what the block changes may be compared
 def test_compiled_and_recorded_functions_are_never_stale(model: Any) -> None:
     def loss(k: Any) -> Any:
         with tape.parameters(model, K=k):
