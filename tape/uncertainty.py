@@ -22,10 +22,10 @@ from tape.tensors import pytrees
 from tape.tensors.tensor import Array
 from tape.transforms.value_and_grad import value_and_grad
 
-__all__ = ["Normal", "Sensitivities", "delta", "dgsm", "laplace"]
+__all__ = ["Gaussian", "Sensitivities", "delta", "dgsm", "laplace"]
 
 
-class Normal:
+class Gaussian:
     """A normal distribution of parameters in any structure: ``mean``, and ``covariance`` of their vector.
 
     The vector is what ``tape.ravel`` makes of the structure. Everything is an array or a float, or a tensor where the
@@ -37,7 +37,7 @@ class Normal:
         size = vector.shape[0]
         if np.shape(covariance) != (size, size):
             raise ValueError(
-                f"Normal: the covariance has shape {np.shape(covariance)}; of {size} parameters it has {(size, size)}"
+                f"Gaussian: the covariance has shape {np.shape(covariance)}; of {size} parameters it has {(size, size)}"
             )
         self.mean, self.covariance, self._vector = mean, covariance, vector
 
@@ -65,15 +65,15 @@ class Normal:
         reach = float(ndtri(0.5 + 0.5 * level)) * self._deviations
         return self._back(self._vector - reach), self._back(self._vector + reach)
 
-    def propagate(self, fun: Callable[[Any], Any]) -> Normal:
+    def propagate(self, fun: Callable[[Any], Any]) -> Gaussian:
         """Return the distribution of ``fun(parameters)``, a structure, to first order: :func:`delta`."""
         return delta(fun, self.mean, self.covariance)
 
     def __repr__(self) -> str:
-        return f"Normal(mean={self.mean}, std={self.std})"
+        return f"Gaussian(mean={self.mean}, std={self.std})"
 
 
-def laplace(fun: Callable[[Any], Any], x: Any, *, residuals: bool = False, noise: float | None = None) -> Normal:
+def laplace(fun: Callable[[Any], Any], x: Any, *, residuals: bool = False, noise: float | None = None) -> Gaussian:
     """Return the normal distribution that a posterior is like near its peak ``x``, a structure of arrays and numbers.
 
     ``fun(x)`` is the negative logarithm of the posterior, up to a constant, one element: the covariance is the inverse
@@ -96,7 +96,7 @@ def laplace(fun: Callable[[Any], Any], x: Any, *, residuals: bool = False, noise
         if noise is not None:
             raise ValueError("laplace: noise is that of residuals; without residuals=True, fun has it within")
         matrix = np.asarray(func.hessian(lambda v: _scalar(fun(back(v))))(vector))
-        return Normal(x, _inverse((matrix + matrix.T) * 0.5, "the Hessian"))
+        return Gaussian(x, _inverse((matrix + matrix.T) * 0.5, "the Hessian"))
 
     def errors(v: Any) -> Any:
         return raveled(fun(back(v)))[0]
@@ -108,7 +108,7 @@ def laplace(fun: Callable[[Any], Any], x: Any, *, residuals: bool = False, noise
             f"laplace: {value.size} residuals of {vector.size} parameters do not tell the noise; give noise="
         )
     squared = float(value @ value) / free if noise is None else noise**2
-    return Normal(x, squared * _inverse(jacobian.T @ jacobian, "J'J"))
+    return Gaussian(x, squared * _inverse(jacobian.T @ jacobian, "J'J"))
 
 
 def _scalar(y: Any) -> Any:
@@ -132,7 +132,7 @@ def _inverse(matrix: Array, name: str) -> Array:
     return inverse
 
 
-def delta(fun: Callable[[Any], Any], x: Any, covariance: Any) -> Normal:
+def delta(fun: Callable[[Any], Any], x: Any, covariance: Any) -> Gaussian:
     """Return the distribution of ``fun(x)`` for x of this mean and covariance, to first order: J C J'.
 
     ``x`` and what ``fun`` returns are structures; the covariances are those of their vectors, as ``tape.ravel`` makes
@@ -150,7 +150,7 @@ def delta(fun: Callable[[Any], Any], x: Any, covariance: Any) -> Normal:
 
     jacobian, mean = func.jacrev(results, has_aux=True)(vector)
     mean = pytrees.mapped(lambda y: y.item() if isinstance(y, np.ndarray) and not y.ndim else y, mean)
-    return Normal(mean, jacobian @ covariance @ jacobian.T)
+    return Gaussian(mean, jacobian @ covariance @ jacobian.T)
 
 
 class Sensitivities(NamedTuple):

@@ -23,7 +23,6 @@ FREE = np.arange(2 * ROWS, 2 * len(NODES))  # the first column is a wall
 STRETCH = np.zeros((len(BARS), 2 * len(NODES)))  # of each bar by the displacements of all nodes
 for bar, ((i, j), direction) in enumerate(zip(BARS, ALONG / LENGTHS[:, None], strict=True)):
     STRETCH[bar, 2 * i : 2 * i + 2], STRETCH[bar, 2 * j : 2 * j + 2] = -direction, direction
-STRETCH = STRETCH[:, FREE]
 LOAD = np.zeros(len(FREE))
 LOAD[-2 * ROWS + 3] = -1.0  # down, on the second node of the last column
 
@@ -36,7 +35,8 @@ def areas(x: Any) -> Any:
 
 def compliance(x: Any) -> Any:
     """Return how far the load sinks."""
-    stiffness = STRETCH.T @ ((areas(x) / LENGTHS)[:, None] * STRETCH)
+    stretch = STRETCH[:, FREE]
+    stiffness = stretch.T @ ((areas(x) / LENGTHS)[:, None] * stretch)
     return (LOAD * tape.linalg.solve(stiffness, LOAD)).sum()
 
 
@@ -47,12 +47,12 @@ def main() -> None:
     start = np.zeros(len(BARS))
     value_and_grad = for_scipy(tape.record(compliance, start))
     result = minimize(value_and_grad, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
-    found = areas(tape.tensor(result.x)).numpy()
-    left = [k for k in np.argsort(-found) if found[k] > 0.02 * found.max()]
+    optimal = areas(tape.tensor(result.x)).numpy()
+    left = [k for k in np.argsort(-optimal) if optimal[k] > 0.02 * optimal.max()]
     print(f"compliance {value_and_grad(start)[0]:.1f} -> {result.fun:.1f}, {len(left)} of {len(BARS)} bars are left")
     for k in left:
         (a, b), (c, d) = NODES[BARS[k]].astype(int)
-        print(f"({a}, {b}) - ({c}, {d})  " + "#" * int(1 + 30 * found[k] / found.max()))
-    widths = 9 * found / found.max()
+        print(f"({a}, {b}) - ({c}, {d})  " + "#" * int(1 + 30 * optimal[k] / optimal.max()))
+    widths = 9 * optimal / optimal.max()
     picture("truss", lambda figure: [figure.gca().plot(*NODES[BARS[k]].T, "k", lw=widths[k]) for k in left])
     check_gradient(lambda x: value_and_grad(x)[0], start, value_and_grad(start)[1])

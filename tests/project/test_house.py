@@ -219,6 +219,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.programs.program", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
     ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
+    ("tape.examples.waveform", "max"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
     ("tape.recording.foreign_calls", "t"): "a distribution",

@@ -78,9 +78,9 @@ def test_what_tells_no_covariance_raises() -> None:
     with pytest.raises(ValueError, match="returned 2 elements"):
         uncertainty.laplace(lambda p: p**2, np.ones(2))
     with pytest.raises(ValueError, match="has shape"):
-        uncertainty.Normal(np.ones(2), np.eye(3))
+        uncertainty.Gaussian(np.ones(2), np.eye(3))
     with pytest.raises(ValueError, match="between 0 and 1"):
-        uncertainty.Normal(np.ones(2), np.eye(2)).interval(95)
+        uncertainty.Gaussian(np.ones(2), np.eye(2)).interval(95)
 
 
 @given(st.integers(1, 4), st.integers(0, 1000))
