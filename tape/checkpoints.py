@@ -90,7 +90,7 @@ def called(
             return function(*args, **kwargs)
     leaves, structure = flattened((args, kwargs))
     tensors = [x for x in leaves if isinstance(x, Tensor)]
-    before, tape = [x._slot for x in tensors], Tape()
+    before, tape = [x._slot for x in tensors], Tape(brief=True)
     with (
         contextlib.nullcontext() if contexts is None else contexts[0],
         modes.under(mode._replace(pack=None)) if mode.pack else contextlib.nullcontext(),
@@ -272,7 +272,7 @@ class CheckpointCall(CustomCall):
 
     def _repeated(self, function: Callable[[list[Any], Tape], Any], instruction: Instruction) -> Any:
         """Run the function again on a tape of its own, and return what is computed from its results there."""
-        tape = Tape()
+        tape = Tape(brief=True)
         try:
             with modes.on_tape(tape):
                 outputs = modes.call_user(self._again, instruction, grad=True, recorder=None, pack=None)
