@@ -250,6 +250,9 @@ ADAPTIVE_FIRST = Bar("adaptive Dormand-Prince: calls until machine code, warm ca
 # What these took before recordings were made anew.
 IMPORT_BESIDE = Bar("import tape / import numba, processor time", at_most=1.6)
 TINY_CALL = Bar("compiled: a call of the tiny graph / of a Python function", at_most=0.65)
+# Checkpoints: the wave equation on 200 x 200 points in dynamic mode.
+CHECKPOINT_PEAK = Bar("wave 200 x 200, 10,000 steps, checkpoints of 100: whole process", at_most=300, unit=" MB")
+CHECKPOINT_STEP = Bar("wave 200 x 200, a step: checkpoints of 100 / without", at_most=1.4)
 # Derivatives of derivatives: recorded backwards.
 SECOND = {
     program: Bar(f"{program}: {PYTORCH} / {DYNAMIC}", at_least=1)
@@ -344,6 +347,8 @@ ALL: tuple[Bar, ...] = (
     ADAPTIVE_FIRST,
     IMPORT_BESIDE,
     TINY_CALL,
+    CHECKPOINT_PEAK,
+    CHECKPOINT_STEP,
     *SECOND.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,

@@ -29,6 +29,8 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.quadrature",
     "tape.random",
     "tape.testing",
+    "tape.uncertainty",
+    "tape.utils.checkpoint",
     "tape.errors",
 )
 CLASSES = ("tape.Tensor", "tape.distributions.Continuous", "tape.stats.Discrete")  # with marks of their own

@@ -48,12 +48,14 @@ from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
-    from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
+    from tape import func, optimize, quadrature, sparse, special, stats, uncertainty, utils  # noqa: F401 (stats: a module)
+    from tape.checkpoints import checkpoint
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
     from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
     from tape.compiled.native_calls import load
     from tape.ensembles import ensemble
+    from tape.module_parameters import parameters
     from tape.numpy_interface.op_table import op_table
     from tape.programs.drawing import graph
     from tape.programs.program import Program, get_num_threads, set_num_threads
@@ -68,6 +70,7 @@ __getattr__ = _found_in(
     {
         "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
+        "checkpoint": "tape.checkpoints",
         "compile": "tape.compiled.compiled_gradient",
         "custom": "tape.recording.foreign_calls",
         "ensemble": "tape.ensembles",
@@ -77,15 +80,18 @@ __getattr__ = _found_in(
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
+        "parameters": "tape.module_parameters",
         "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
-        **{name: f"tape.{name}" for name in ("func", "optimize", "quadrature", "sparse", "special", "stats")},
+        **{
+            name: f"tape.{name}"
+            for name in ("func", "optimize", "quadrature", "sparse", "special", "stats", "uncertainty", "utils")
+        },
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
         "optim": "scipy.optimize.minimize takes tape.value_and_grad(f), or write the step under tape.no_grad()",
-        "utils": "there are no loaders of data; tape.save and tape.load write and read files",
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
@@ -95,13 +101,13 @@ __getattr__ = _found_in(
 concat = concatenate = _views.cat
 
 __all__ = [
-    "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "compile",
-    "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
+    "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
+    "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "is_grad_enabled", "is_tensor",
     "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis",
-    "op_table", "optimize", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
-    "sparse", "special", "sum", "value_and_grad", "vmap",
+    "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet",
+    "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import secrets
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,8 @@ class Draw:
     def array(self) -> Array:
         """Draw the numbers."""
         record.note_drawing(self.generator)
+        if (drawn := _drawn.get()) is not None and self.generator not in drawn:
+            drawn[self.generator] = self.generator.snapshot()
         numbers = self.function(self.generator, *self.args)
         if not self.order:
             return numbers
@@ -234,6 +237,38 @@ class Draw:
         """Whether another one draws in the same way."""
         mine = self.function, self.generator, self._key
         return type(other) is Draw and mine == (other.function, other.generator, other._key)
+
+
+Drawn = dict[Generator, Any]
+"""Snapshots of generators before the first number was drawn."""
+_drawn: ContextVar[Drawn | None] = ContextVar("tape_drawn", default=None)
+
+
+@contextlib.contextmanager
+def noting_drawn() -> Iterator[Drawn]:
+    """Note which generators are drawn from within, and the state that each had before; those around it do so too."""
+    drawn: Drawn = {}
+    token = _drawn.set(drawn)
+    try:
+        yield drawn
+    finally:
+        _drawn.reset(token)
+        around = _drawn.get()
+        for generator in drawn if around is not None else ():
+            around.setdefault(generator, drawn[generator])  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def redrawing(drawn: Drawn) -> Iterator[None]:
+    """Within it the generators give again the numbers that were drawn; afterwards they go on from where they are."""
+    now = {generator: generator.snapshot() for generator in drawn}
+    try:
+        for generator, snapshot in drawn.items():
+            generator.undo(snapshot)
+        yield
+    finally:
+        for generator, snapshot in now.items():
+            generator.undo(snapshot)
 
 
 def _stacked(source: Generator, size: int, function: Callable[..., Array], *args: Any) -> Array:

@@ -247,8 +247,11 @@ class MarkedGraph:
 
 
 def mark(entries: Any, number: int, seeds: list[Seed], since: int = 0) -> MarkedGraph:
-    """Find what leads, from the slot ``since`` on, to the roots of a sweep; FreedError if it is no longer there."""
-    low, high = number << structs.TAPE_BITS, number + 1 << structs.TAPE_BITS
+    """Find what leads to the roots of a sweep; FreedError if it is no longer there.
+
+    Slots before ``since`` are ends, as those of other tapes.
+    """
+    low, high = max(since, number << structs.TAPE_BITS), number + 1 << structs.TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
     ends: dict[Any, Any] = {}
     marked: list[Instruction] = []
@@ -268,8 +271,7 @@ def mark(entries: Any, number: int, seeds: list[Seed], since: int = 0) -> Marked
             split.add(slot)
         for operand, spec in zip(operands, form.specs, strict=True):
             if type(operand) is int and low <= operand < high:
-                if operand >= since:
-                    pending.add(operand)
+                pending.add(operand)
             elif operand is not None:
                 ends[operand] = spec
     if pending:

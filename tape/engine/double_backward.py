@@ -195,15 +195,15 @@ class RecordedSweep(Sweep):
         self.saved_tensors = SavedTensors(graph.marked)
         self.err: Any = np.geterr()
 
-    def gradients(self) -> list[tuple[AccumulateGrad, Tensor]]:
-        """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
+    def gradients(self) -> list[tuple[Any, Tensor]]:
+        """Sweep; return the gradients of ends. Native sweeps do not warn of overflows and the like, either."""
         step = self.step if self.anomaly is None else graph_observers.induced(self.step)
         if (known := getattr(modes.current().recorder, "with_tensors", None)) is not None:
             step = _after(known, step)
         with np.errstate(all="ignore"):
             self.run(self._hooked() if hooks.LEAVES else (), step)
-            ends = [leaf for leaf in self.graph.ends if leaf in self.buffers and leaf not in self.results.served]
-            return [(leaf, self._end(leaf)) for leaf in ends]
+            ends = [end for end in self.graph.ends if end in self.buffers and end not in self.results.served]
+            return [(end, self._end(end)) for end in ends]
 
     def _hooked(self) -> set[int]:
         """Return the ids of the leaves with hooks whose gradient this sweep completes: roots get more at the end."""
@@ -212,10 +212,11 @@ class RecordedSweep(Sweep):
         leaves = [leaf for leaf in self.graph.ends if id(leaf) in hooks.LEAVES and leaf not in early]
         return {id(leaf) for leaf in leaves if leaf in results.asked or not results.restrict}
 
-    def _end(self, leaf: AccumulateGrad) -> Tensor:
-        """Return the gradient of a leaf, free of -0.0, in memory that it does not share."""
-        value, _ = cotangent(self.buffers[leaf], leaf.spec, ends=True)
-        value = full(kind_rules.added(value), leaf.spec.shape)
+    def _end(self, key: Any) -> Tensor:
+        """Return the gradient of a leaf, or a slot that is an end, free of -0.0, in memory that it does not share."""
+        spec = self.graph.ends[key] if type(key) is int else key.spec
+        value, _ = cotangent(self.buffers[key], spec, ends=True)
+        value = full(kind_rules.added(value), spec.shape)
         return views.clone(value) if view_families.is_view(value) else value
 
     def add(self, key: Any, offset: int, spec: Spec, value: Tensor, clean: bool = False) -> None:

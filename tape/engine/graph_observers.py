@@ -70,11 +70,12 @@ def on_all_tapes(
     """
     if len(seeds) == 1:  # the usual case
         tape = tape_of(seeds[0].slot)
-        since = (
-            min(asked) if asked and all(type(key) is int and key >> TAPE_BITS == tape.number for key in asked) else 0
-        )
+        here = all(type(key) is int and key >> TAPE_BITS == tape.number for key in asked)
+        since = min(asked, default=0) if here else 0
         with tape.reading():
             graph = mark(tape.entries, tape.number, seeds, since)
+            for key in [key for key in graph.foreign() if key >> TAPE_BITS == tape.number]:
+                del graph.ends[key]  # it stands before all that is asked for
             if not graph.foreign():
                 sweep(seeds, graph, (tape,))
                 return (tape,)

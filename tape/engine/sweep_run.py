@@ -202,17 +202,17 @@ class BackwardRun:
             nodes.keep_edges(tape_of(number << TAPE_BITS) for number in numbers)
         try:
             if len(numbers) == 1:
-                self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
+                self.sweep_one(tape_of(pending[0].slot), merged(pending), crosses=False)
                 return
         except CrossingError:
             self.retained.clear()  # the sweep begins anew
         tapes = graph_observers.order(seed.slot for seed in pending)
         if tapes is None:
-            self._sweep_all(_merged(pending))
+            self._sweep_all(merged(pending))
         for tape in tapes or ():
             tape_seeds = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
             if tape_seeds:
-                foreign = self._sweep_one(tape, _merged(tape_seeds), crosses=True)
+                foreign = self.sweep_one(tape, merged(tape_seeds), crosses=True)
                 pending += [Seed(slot, spec, value, family_offset_of(slot)) for slot, spec, value in foreign]
 
     def _sweep_all(self, seeds: list[Seed]) -> None:
@@ -226,7 +226,8 @@ class BackwardRun:
         if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
             graph_observers.release(tapes, graph)
 
-    def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
+    def sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
+        """Sweep one tape; return the cotangents of slots on others, which raise CrossingError unless it ``crosses``."""
         observers = self.observers(tape, seeds)
         if graph_observers.current() is not None:
             graph = graph_observers.marked(tape, seeds)
@@ -385,7 +386,8 @@ def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGr
     return list(total.items())
 
 
-def _merged(seeds: list[Seed]) -> list[Seed]:
+def merged(seeds: list[Seed]) -> list[Seed]:
+    """Return one seed a slot."""
     if len(seeds) == 1:
         return seeds
     merged: dict[int, Seed] = {}

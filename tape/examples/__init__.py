@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import tape
 
-__all__ = ["check_gradient", "for_scipy", "load", "names", "source", "summary"]
+__all__ = ["check_gradient", "for_scipy", "in_characters", "load", "names", "picture", "source", "summary"]
 
 
 def names() -> list[str]:
@@ -54,6 +54,24 @@ def for_scipy(
         return float(value), np.asarray(gradient)
 
     return value_and_grad
+
+
+def picture(name: str, draw: Callable[[Any], object]) -> None:
+    """Draw a figure into NAME.png in the current folder, where matplotlib is installed (the extra ``viz``)."""
+    try:
+        figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
+    except ImportError:
+        return
+    draw(figure)
+    figure.savefig(f"{name}.png")
+    print(f"picture: {name}.png")
+
+
+def in_characters(field: NDArray[np.float64]) -> str:
+    """Return a field, rows and columns, as text: from - for its least value to @ for its largest."""
+    low, high = field.min(), field.max()
+    levels = ((field - low) / (high - low) * 7.99).astype(int)
+    return "\n".join("".join("-.:=+*#@"[k] for k in row) for row in levels)
 
 
 def check_gradient(

@@ -19,6 +19,8 @@ from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba.core.errors import NumbaValueError
+from numba.core.typing.typeof import Purpose, typeof_impl
 
 from kernels.foundation.tables import Recent, exact
 from kernels.kinds.reference_tape import Instruction
@@ -600,3 +602,23 @@ def _advice(name: str) -> str:
         known = known or (f"{owners[0]}.{function}" if owners and name not in _ALIEN else None)
         return f"{name}(t): write {known}(t)" if known else f"{name}(t): it computes on numbers, without gradients"
     return f"{name}: {f'use {known}' if known else 'it computes on arrays, without gradients'}"
+
+
+# Functions jitted by Numba, given tensors: an error in place of Numba's.
+
+
+@typeof_impl.register(Tensor)
+def _refused_by_numba(x: Any, context: Any) -> None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name not in ("_compile_for_args", "typeof_pyval"):
+        frame = frame.f_back
+    dispatcher = None if frame is None else frame.f_locals["self"]
+    if dispatcher is not None and dispatcher.targetoptions.get("forceobj"):
+        return
+    name = "a jitted function" if dispatcher is None else f"the jitted function {dispatcher.py_func.__name__}"
+    what = "reads" if context.purpose is Purpose.constant else "is given"
+    raise (NumbaValueError if context.purpose is Purpose.constant else TypeError)(
+        f"{name} {what} a tensor of shape {x.spec.shape}, and native code knows none: call it in "
+        "tape.parameters(module), where Python runs it, call its .py_func, or make an operation of it and its vjp, "
+        "tape.custom(forward, vjp)"
+    )

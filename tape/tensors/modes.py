@@ -353,6 +353,20 @@ def under(mode: Mode) -> Iterator[None]:
             raise
 
 
+@contextmanager
+def on_tape(tape: Tape) -> Iterator[None]:
+    """Record on another tape of this thread for a while."""
+    before, around = _mode.get(), own_tape()
+    tape.given_arrays, tape.in_numpy = around.given_arrays, around.in_numpy
+    try:
+        _thread_tape.set(tape)
+        set_mode(before)
+        yield
+    finally:
+        _thread_tape.reset(around)
+        restore(before)
+
+
 def _short(mode: Mode) -> bool:
     """Return whether operations may take the short way: nobody but the tape observes them."""
     _, recorder, pack, _, anomaly, inference, _ = mode

@@ -150,11 +150,12 @@ class Tape:
         "thread",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, brief: bool = False) -> None:
+        """Make a tape; one of a ``brief`` life drops less as tensors die, since it is dropped as a whole soon."""
         self.number, count = _spare.pop() if _spare else _new_number()
         self.thread = get_ident()
         self.entries: Any = entries_of(self.number, count)
-        self.entries.notify(partial(_full, weakref.ref(self)))
+        self.entries.notify(partial(_grown, [0], weakref.ref(self)) if brief else partial(_full, weakref.ref(self)))
         self.record: Callable[..., None] = self.entries.record
         """Appends an instruction: its result, which gets slot and form, the form's code, operands, saved values."""
         self.retained: dict[int, Any] = {}
@@ -284,3 +285,14 @@ def _full(reference: weakref.ref[Tape]) -> None:
             settle()
         with suppress(MemoryError):  # the next time will find what died
             tape.collect()
+
+
+def _grown(kept: list[int], reference: weakref.ref[Tape]) -> None:
+    """Collect where there are twice as many instructions as the last time, and some more: ``kept`` is how many."""
+    tape = reference()
+    if tape is not None and tape.entries.count > 2 * kept[0] + _FEW:
+        _full(reference)
+        kept[0] = tape.entries.count
+
+
+_FEW = 1 << 10

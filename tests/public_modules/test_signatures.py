@@ -132,7 +132,8 @@ OPEN = {
         einsum meshgrid result_type""",
     "sizes, or what is to be held": """
         Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor IntTensor LongTensor ShortTensor""",
-    "arguments of the user's function": "record func.vjp func.linearize",
+    "arguments of the user's function": "checkpoint record func.vjp func.linearize",
+    "names that the user gives": "parameters",
     "options that SciPy names, which are others from version to version": "optimize.least_squares",
     "a dtype, a device or a tensor, in any order": "Tensor.to",
     "an index, as NumPy's method takes it": "Tensor.item",
@@ -178,7 +179,10 @@ def test_keywords_are_all_named() -> None:
     assert {
         name.removeprefix("tape.") for name, function in OFFERED.items()
         if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-    } == {"record", "optimize.least_squares", "array_api.clip", "array_api.einsum", "array_api.pad"}  # fmt: skip
+    } == {
+        "checkpoint", "parameters", "record", "optimize.least_squares", "array_api.clip", "array_api.einsum",
+        "array_api.pad",
+    }  # fmt: skip
 
 
 def test_modules_tell_what_is_public() -> None:
@@ -198,7 +202,7 @@ def refused(function: Callable[..., Any]) -> str:
     return ""
 
 
-HANDED_ON = {"tape.record", "tape.optimize.least_squares"}
+HANDED_ON = {"tape.checkpoint", "tape.parameters", "tape.record", "tape.optimize.least_squares"}
 
 
 @pytest.mark.parametrize("path", [*MODULES, "tape.Tensor"])

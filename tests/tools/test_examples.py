@@ -5,6 +5,8 @@ import functools
 import inspect
 import io
 import re
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,8 @@ FOLDER = Path(inspect.getsourcefile(examples) or "").parent
 @functools.cache
 def output(name: str) -> str:
     """Return what an example prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    folder = tempfile.TemporaryDirectory()  # for its pictures
+    with folder, contextlib.chdir(folder.name), contextlib.redirect_stdout(io.StringIO()) as printed:
         examples.load(name).main()
     return printed.getvalue()
 
@@ -43,7 +46,7 @@ def test_example_is_short_and_says_what_it_shows(name: str) -> None:
 def test_every_module_of_the_folder_is_listed() -> None:
     modules = {path.stem.replace("_", "-") for path in FOLDER.glob("*.py")} - {"--init--"}
     assert set(examples.names()) == modules
-    assert {"heat", "heat-inverse", "lynx-hare", "rosenbrock"} <= modules
+    assert {"heat", "heat-inverse", "kinetics", "lynx-hare", "rosenbrock", "truss", "waveform"} <= modules
 
 
 def test_lynx_hare_reads_the_whole_record() -> None:
@@ -97,3 +100,43 @@ def test_check_gradient_refuses_a_wrong_one(component: int, wrong: float) -> Non
 def test_check_gradient_accepts_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
     examples.check_gradient(lambda x: float((x**3).sum()), CUBED, 3 * CUBED**2)
     assert capsys.readouterr().out.endswith(", ok\n")
+
+
+def numbers(pattern: str, name: str) -> list[float]:
+    """Return the numbers that a pattern finds in what an example prints."""
+    return [
+        float(x) for match in re.findall(pattern, output(name)) for x in (match if type(match) is tuple else (match,))
+    ]
+
+
+def test_kinetics_has_intervals_around_the_true_rates() -> None:
+    intervals = numbers(r"between (\S+) and (\S+) \(true (\S+)\)", "kinetics")
+    assert len(intervals) == 6
+    assert all(low < true < high < 1.1 * low for low, high, true in zip(*[iter(intervals)] * 3, strict=True))
+    peaks = numbers(r"B: (\S+) \+- (\S+) \(true (\S+)\)", "kinetics")
+    assert all(abs(mean - true) < 3 * deviation for mean, deviation, true in zip(*[iter(peaks)] * 3, strict=True))
+
+
+def test_waveform_finds_the_body() -> None:
+    start, end = numbers(r"misfit (\S+) -> (\S+) in", "waveform")
+    assert end < 0.05 * start
+    pictures = re.findall(r":\n((?:[-.:=+*#@]+\n)+)", output("waveform"))
+    found, true = [np.array([["-.:=+*#@".index(c) for c in row] for row in p.split()]) for p in pictures[1:]]
+    lowest = [np.argwhere(p == p.min()).mean(0) for p in (found, true)]
+    assert abs(lowest[0] - lowest[1]).max() < 1.5
+
+
+def test_truss_leaves_few_bars_and_is_stiffer() -> None:
+    start, end, left, all_bars = numbers(r"compliance (\S+) -> (\S+), (\d+) of (\d+)", "truss")
+    assert end < start / 3
+    assert left < all_bars / 4
+
+
+def test_a_picture_is_drawn_where_matplotlib_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn: list[object] = []
+    examples.picture("dot", drawn.append)
+    assert len(drawn) == len(list(tmp_path.glob("dot.png")))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    examples.picture("none", drawn.append)
+    assert not list(tmp_path.glob("none.png"))

@@ -92,6 +92,7 @@ def test_all_holds_every_public_name() -> None:
         "random",
         "sparse",
         "special",
+        "uncertainty",
     } == public(tape.__all__)
     assert len(set(tape.__all__)) == len(tape.__all__)
 
