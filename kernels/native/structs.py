@@ -600,9 +600,9 @@ class RecorderTables(Struct):
     known: int  # the nodes, by id, of tensors that another recording has known
     nodes: int
     forms: int
-    results: int  # tensors that steps have made, the last ones,
-    room: int  # for how many more bytes, and tensors times RESULT_BYTES, there is room,
-    first: int  # and where the first is that is held
+    results: int  # tensors that steps have made: None before the ``first`` that is held,
+    room: int  # and for how many more bytes, and tensors times RESULT_BYTES, there is room
+    first: int
     numbers: int
     kept: int  # a list of what rows refer to
     rows: int  # a table of :class:`KnownStep`
@@ -697,5 +697,4 @@ STARTS = 1 << 13  # steps among which a period is looked for
 LEAST_ALIKE, LEAST_WORDS, WINDOW = 64, 1 << 12, 3
 """Iterations that are kept at least, and their words; of how many the nodes stand for the last iterations."""
 OWN_CODE = -1  # what stands for code of this package: its caller counts
-RESULT_BYTES = 1 << 12
-"""What holding a result counts, beside its own bytes."""
+RESULT_BYTES = 1 << 12  # what holding a result counts, beside its own bytes

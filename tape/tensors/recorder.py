@@ -143,7 +143,7 @@ class ProgramRecorder(Recorder):
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
         """The program's own memory that is no argument's: first and last address, node, by addresses."""
-        self.given: list[tuple[int, int, int]] = []
+        self.argument_memory: list[tuple[int, int, int]] = []
         """That of arguments, which may have parts in common."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
@@ -174,7 +174,7 @@ class ProgramRecorder(Recorder):
     def _take_memory(self, low: int, high: int, node: int) -> None:
         """Let memory be the program's own."""
         if self.recipe.nodes[node].argument:
-            self.given.append((low, high, node))
+            self.argument_memory.append((low, high, node))
         else:
             insort(self.owned, (low, high, node))
         self.tables.owned.append(array("q", (low, high)))
@@ -341,7 +341,7 @@ class ProgramRecorder(Recorder):
     def _owner(self, low: int, high: int) -> tuple[int, int, int | None]:
         """Return where a part of the program's own memory begins and ends that has bytes in a range, and its node."""
         at = bisect(self.owned, low, key=itemgetter(0))
-        parts = (*self.given, *self.owned[max(at - 1, 0) : at + 1])
+        parts = (*self.argument_memory, *self.owned[max(at - 1, 0) : at + 1])
         return next((part for part in parts if low < part[1] and part[0] < high), (0, 0, None))
 
     def _constant(self, x: Tensor) -> int:
