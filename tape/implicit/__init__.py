@@ -26,7 +26,6 @@ from tape.operations.diagonals import raveled
 from tape.operations.solves import solve
 from tape.recording.views import stack
 from tape.sparse import CSR, csr, spsolve
-from tape.tensors import modes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
@@ -57,8 +56,8 @@ def root(
     >>> x["u"].item(), x["v"].item()
     (2.0, 3.0)
     """
-    equation = _equation(ROOT, f, x0, args, batch_dims)
-    return _solved(equation, x0, solver, jac, linear, (tol, max_steps))
+    more = {"solver": solver, "jac": jac, "linear": linear, "limits": (tol, max_steps)}
+    return _solved(ROOT, f, x0, args, batch=batch_dims, **more)
 
 
 def fixed_point(
@@ -73,8 +72,8 @@ def fixed_point(
     >>> tape.implicit.fixed_point(lambda x: 0.5 * (x + 2.0 / x), 1.0)
     tensor(1.4142)
     """
-    equation = _equation(FIXED_POINT, f, x0, args, batch_dims)
-    return _solved(equation, x0, solver, jac, linear, (tol, max_steps))
+    more = {"solver": solver, "jac": jac, "linear": linear, "limits": (tol, max_steps)}
+    return _solved(FIXED_POINT, f, x0, args, batch=batch_dims, **more)
 
 
 def minimize(
@@ -91,8 +90,8 @@ def minimize(
     >>> tape.implicit.minimize(lambda x, a: ((x - a) ** 2).sum(), np.zeros(2), np.array([1.0, 2.0]))
     tensor([1., 2.])
     """
-    equation = _equation(MINIMUM, f, x0, args, 0)
-    return _solved(equation, x0, solver, jac, linear, (tol, max_steps))
+    more = {"solver": solver, "jac": jac, "linear": linear, "limits": (tol, max_steps)}
+    return _solved(MINIMUM, f, x0, args, **more)
 
 
 def linear_solve(A: Any, b: Any, *args: Any, solver: Any = None) -> Any:  # noqa: N803 (as everybody calls it)
@@ -107,34 +106,28 @@ def linear_solve(A: Any, b: Any, *args: Any, solver: Any = None) -> Any:  # noqa
     tensor([0.3333, 0.3333])
     """
     if not callable(A):
-        A = csr(A) if hasattr(A, "tocsr") else A if isinstance(A, CSR) else tensor_of(A)
+        matrix = csr(A) if hasattr(A, "tocsr") else A if isinstance(A, CSR) else tensor_of(A)
         if solver is None:
-            return spsolve(A, b) if isinstance(A, CSR) else solve(A, b)
-        matrix = A
+            return spsolve(matrix, b) if isinstance(matrix, CSR) else solve(matrix, b)
         return linear_solve(lambda x: matrix @ x, b, solver=solver)
     vector, _ = raveled(b)
-    equation = _equation(LINEAR, A, b, (vector, *args), 0)
-    return _solved(equation, np.zeros(vector.shape, vector.dtype), None, None, solver or "gmres", (None, 0))
+    return _solved(LINEAR, A, b, (vector, *args), linear=solver or "gmres")
 
 
-def _equation(kind: str, f: Callable[..., Any], x0: Any, args: tuple[Any, ...], batch: int) -> Equation:
-    back = raveled(x0)[1]
-    back.numbers = [False] * len(back.numbers)
+def _solved(
+    kind: str, f: Callable[..., Any], x0: Any, args: tuple[Any, ...], *, solver: Any = None, jac: Any = None,
+    linear: Any = None, batch: int = 0, limits: tuple[Any, ...] = (),
+) -> Any:  # fmt: skip
+    vector, back = raveled(x0)
+    start = vector.detach() if isinstance(vector, Tensor) else constant_tensor(vector)
+    back.numbers = [False] * len(back.numbers)  # tensors of them, too
     equation = Equation(kind, f, back, args, batch)
     if not 0 <= batch <= len(back.shapes[0] if back.shapes else ()) or (batch and len(back.shapes) != 1):
         raise ValueError(f"{equation.name}: batch_dims is {batch}; x0 is one array that has so many axes")
-    return equation
-
-
-def _solved(equation: Equation, x0: Any, solver: Any, jac: Any, linear: Any, limits: tuple[Any, ...]) -> Any:
     equation.solver, equation.jac, equation.linear, equation.limits = solver, jac, linear, limits
-    start = raveled(x0)[0]
-    start = start.detach() if isinstance(start, Tensor) else constant_tensor(start)
-    if start.spec.dtype.kind != "f":
-        raise TypeError(f"{equation.name}: x0 is {start.spec.dtype.name}; unknowns are floating")
     equation.close_over(start)
     operands, equation.operands = equation.operands, []
-    return equation.back(Solution.apply(equation, start, *operands))
+    return back(Solution.apply(equation, start, *operands))
 
 
 class Solution(Function):
@@ -150,6 +143,7 @@ class Solution(Function):
         """Keep the solution and the operands."""
         ctx.equation, _, *operands = inputs
         ctx.factors = Factors(ctx.equation)
+        ctx.residual = as_array(ctx.equation(output, *operands)) if any(ctx.needs_input_grad) else None
         ctx.save_for_backward(output, *operands)
 
     @staticmethod
@@ -157,13 +151,15 @@ class Solution(Function):
         """Solve with the transposed Jacobian, and pull the solution back through the equation."""
         x, *operands = ctx.saved_tensors
         adjoint = LinearSolution.apply(ctx.factors, True, -g, x, *operands)
-        return None, None, *ctx.equation.pull(x, operands, adjoint, _needed(operands, ctx.needs_input_grad[2:]))
+        residual, gradients = ctx.equation.pull(x, operands, adjoint, _needed(operands, ctx.needs_input_grad[2:]))
+        ctx.factors.check(ctx.residual, residual, x, operands)
+        return None, None, *gradients
 
     @staticmethod
-    def jvp(ctx: Any, equation: Any, start: Any, *tangents: Any) -> Tensor:
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """Push the operands' tangents through the equation, and solve with its Jacobian."""
         x, *operands = ctx.saved_tensors
-        return LinearSolution.apply(ctx.factors, False, -ctx.equation.push(x, operands, tangents), x, *operands)  # type: ignore[no-any-return]
+        return LinearSolution.apply(ctx.factors, False, -ctx.equation.push(x, operands, tangents[2:]), x, *operands)  # type: ignore[no-any-return]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], equation: Equation, *tensors: Tensor) -> Any:
@@ -196,11 +192,12 @@ class LinearSolution(Function):
         return None, None, other, *ctx.factors.equation.pull_product(x, operands, left, right, wanted)
 
     @staticmethod
-    def jvp(ctx: Any, factors: Any, trans: Any, v: Any, *tangents: Any) -> Tensor:
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """Solve for the tangent of the right side less that of the matrix times the solution."""
         y, x, *operands = ctx.saved_tensors
-        pushed = -ctx.factors.equation.push_product(x, operands, y, tangents, trans=ctx.trans)
-        return LinearSolution.apply(ctx.factors, ctx.trans, pushed if v is None else pushed + v, x, *operands)  # type: ignore[no-any-return]
+        pushed = -ctx.factors.equation.push_product(x, operands, y, tangents[3:], trans=ctx.trans)
+        right = pushed if tangents[2] is None else pushed + tangents[2]
+        return LinearSolution.apply(ctx.factors, ctx.trans, right, x, *operands)  # type: ignore[no-any-return]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], factors: Factors, trans: bool, *tensors: Tensor) -> Any:

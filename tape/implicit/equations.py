@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from tape import func
 from tape.engine.backward import grad
+from tape.implicit import closures
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
 from tape.recording.record import to_dtype
@@ -21,7 +20,7 @@ from tape.tensors.modes import Observer
 from tape.tensors.operands import tensor_of
 from tape.tensors.recorder import same_params
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, holder, leaf
-from tape.tensors.view_families import base_of
+from tape.tensors.view_families import base_of, is_view
 
 ROOT, FIXED_POINT, MINIMUM, LINEAR = "root", "fixed_point", "minimize", "linear_solve"
 """What is asked of a function f: f(x) = 0, f(x) = x, that its gradient is zero, f(x) = b with b its first operand."""
@@ -58,15 +57,18 @@ class Equation:
         if modes.is_grad_enabled() or outer is not None:
             found = captured(self, x, outer)
             self.operands += found
-            self.captured = found if outer is None else self._of_its_own(found)
+            self.captured = self._freeze(found)
 
-    def _of_its_own(self, found: list[Tensor]) -> list[Tensor]:
-        """Let the functions close over tensors of their own: programs hold them, and no tensor of the recorded call."""
-        own = {id(t): constant_tensor(np.zeros(t.spec.shape, t.spec.dtype)) for t in found}
-        reached: set[int] = set()
+    def _freeze(self, found: list[Tensor]) -> list[Tensor]:
+        """Let the functions close over what they do now, and over tensors of their own; return the captured tensors.
+
+        A derivative calls them again, when the user's code may have bound the names to others; and programs hold them,
+        but no tensor of the call that is recorded.
+        """
+        frozen = closures.Frozen({id(t): constant_tensor(np.zeros(t.spec.shape, t.spec.dtype)) for t in found})
         for name in FUNCTIONS:
-            setattr(self, name, _rebuilt(getattr(self, name), own, reached))
-        return [own[id(t)] if id(t) in reached else t for t in found]
+            setattr(self, name, frozen.of(getattr(self, name)))
+        return [frozen.own[id(t)] if id(t) in frozen.reached else t for t in found]
 
     def __call__(self, x: Tensor, *operands: Tensor) -> Tensor:
         """Return F(x, *operands)."""
@@ -86,6 +88,11 @@ class Equation:
         for k, x in zip(self.places, operands, strict=False):
             leaves[k] = x
         return self.structure.filled(leaves)  # type: ignore[no-any-return]
+
+    def evaluated(self, x: Tensor, *operands: Tensor) -> Tensor:
+        """Return what ``f`` gives, as a vector."""
+        with self._substituted(operands):
+            return modes.call_given(self.arrays, self.value, x, self.args(operands))
 
     def value(self, x: Tensor, args: tuple[Any, ...]) -> Tensor:
         """Return what ``f`` gives, as a vector in the dtype of x."""
@@ -132,7 +139,8 @@ class Equation:
         with self._lock:
             before = [(t, t._value, holder(t._slot, t._form)) for t, _ in others]
             try:
-                for t, x in others:
+                for t, given_for_it in others:
+                    x = views.clone(given_for_it) if is_view(given_for_it) else given_for_it
                     t._value, t._slot, t._form = x._value, x._slot, x._form
                 yield
             finally:
@@ -159,12 +167,13 @@ class Equation:
 
     def pull(
         self, x: Tensor, operands: Sequence[Tensor], weights: Tensor, wanted: Sequence[bool]
-    ) -> list[Tensor | None]:
-        """Return the gradients of the operands, of F weighted."""
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Return F, and the gradients of the operands, of F weighted."""
         live = modes.is_grad_enabled()
         with grad_modes.enable_grad():
             fresh = self._fresh(operands, wanted, live=live)
-            return _gradients(self(x if live else x.detach(), *fresh), fresh, wanted, weights, create=live)
+            value = self(x if live else x.detach(), *fresh)
+            return value, _gradients(value, fresh, wanted, weights, create=live)
 
     def pull_product(
         self, x: Tensor, operands: Sequence[Tensor], left: Tensor, right: Tensor, wanted: Sequence[bool]
@@ -216,93 +225,11 @@ class Equation:
             and same_params(
                 (self.static, self.back.shapes, self.limits), (other.static, other.back.shapes, other.limits)
             )
-            and all(_alike(getattr(self, name), getattr(other, name), mine, theirs) for name in FUNCTIONS)
+            and all(closures.alike(getattr(self, name), getattr(other, name), mine, theirs) for name in FUNCTIONS)
         )
 
     def __hash__(self) -> int:
         return hash((self.kind, len(self.captured), len(self.places)))
-
-
-def _alike(a: Any, b: Any, mine: dict[int, int], theirs: dict[int, int]) -> bool:
-    """Whether two functions, or what they close over, are the same but for the tensors that are operands."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Tensor):
-        return id(a) in mine and mine[id(a)] == theirs.get(id(b))
-    if isinstance(a, FunctionType):
-        same_code = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
-        parts = [(g.__defaults__, g.__kwdefaults__, g.__closure__, g.__dict__) for g in (a, b)]
-        return same_code and _alike(*parts, mine, theirs)
-    if isinstance(a, CellType):
-        try:
-            return _alike(a.cell_contents, b.cell_contents, mine, theirs)
-        except ValueError:  # an empty one
-            return False
-    if isinstance(a, partial):
-        return _alike((a.func, a.args, a.keywords), (b.func, b.args, b.keywords), mine, theirs)
-    if isinstance(a, MethodType):
-        return _alike((a.__func__, a.__self__), (b.__func__, b.__self__), mine, theirs)
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(_alike(x, y, mine, theirs) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(_alike(a[key], b[key], mine, theirs) for key in a)
-    return same_params(a, b)
-
-
-def _held(x: Any) -> Iterator[Tensor]:
-    """Yield the tensors that a function closes over, and those in tuples, lists, dicts and further functions there."""
-    if isinstance(x, Tensor):
-        yield x
-    else:
-        for part in _parts_of(x):
-            yield from _held(part)
-
-
-def _parts_of(x: Any) -> Sequence[Any]:
-    if isinstance(x, FunctionType):
-        cells = [cell.cell_contents for cell in x.__closure__ or () if _is_full(cell)]
-        return [*(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values(), *cells]
-    if isinstance(x, partial):
-        return [x.func, *x.args, *x.keywords.values()]
-    if isinstance(x, dict):
-        return list(x.values())
-    return x if isinstance(x, (tuple, list)) else ()
-
-
-def _is_full(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def _rebuilt(x: Any, own: dict[int, Tensor], reached: set[int]) -> Any:
-    """Return a function that closes over other tensors, by the ids of those in it; itself where there are none."""
-    if isinstance(x, Tensor):
-        if id(x) not in own:
-            return x
-        reached.add(id(x))
-        return own[id(x)]
-    if not any(id(t) in own for t in _held(x)):
-        return x
-    if isinstance(x, FunctionType):
-        cells = [CellType(_rebuilt(c.cell_contents, own, reached)) if _is_full(c) else c for c in x.__closure__ or ()]
-        kept = [
-            c if _is_full(c) and n.cell_contents is c.cell_contents else n
-            for c, n in zip(x.__closure__ or (), cells, strict=True)
-        ]
-        made = FunctionType(x.__code__, x.__globals__, x.__name__, _rebuilt(x.__defaults__, own, reached), tuple(kept))
-        made.__kwdefaults__ = _rebuilt(x.__kwdefaults__, own, reached)
-        made.__dict__.update(x.__dict__)
-        return made
-    if isinstance(x, partial):
-        return partial(*_rebuilt((x.func, *x.args), own, reached), **_rebuilt(x.keywords, own, reached))
-    if isinstance(x, dict):
-        return type(x)((key, _rebuilt(value, own, reached)) for key, value in x.items())
-    parts = [_rebuilt(part, own, reached) for part in x]
-    return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
 
 
 class _Finder(Observer):
@@ -351,25 +278,19 @@ def captured(equation: Equation, x: Tensor, outer: Any) -> list[Tensor]:
     given = [x.detach(), *[o.detach() for o in equation.operands]]
     finder = _Finder(equation.name, given, lambda t: _is_known(outer, t))
     with modes.under(modes.current()._replace(recorder=finder)):
-        value = _called(equation, given)
-    finder.look(*_held((equation.jac, equation.linear, equation.solver)))
+        value = equation.evaluated(*given)
+    finder.look(*closures.held((equation.jac, equation.linear, equation.solver)))
     found = [t for t in finder.used.values() if not getattr(t._slot, "is_transform_input_done", False)]
     if value._slot is not None:
         equation.captured = found
         with modes.under(modes.current()._replace(recorder=None)):
-            value = _called(equation, [*given, *[t.detach() for t in found]])
+            value = equation.evaluated(*given, *[t.detach() for t in found])
         if value._slot is not None:
             raise RuntimeError(
                 f"{equation.name}: the function depends on a tensor that requires grad and could not be found among "
                 "what it uses; pass it as an argument"
             )
     return found
-
-
-def _called(equation: Equation, given: Sequence[Tensor]) -> Tensor:
-    x, *operands = given
-    with equation._substituted(operands):
-        return modes.call_given(equation.arrays, equation.value, x, equation.args(operands))
 
 
 def _is_known(recorder: Any, x: Tensor) -> bool:

@@ -37,6 +37,7 @@ class ArrayFunction:
         return x.reshape(self.shape) if self.shape else float(x[0])
 
     def __call__(self, x: Any) -> Any:
+        """Return the value."""
         v = self._vector(x)
         if self._equation.kind == MINIMUM:
             return float(self._equation.objective(v, self._operands))
@@ -105,7 +106,7 @@ def newton(equation: Equation, start: Array, operands: Sequence[Tensor]) -> Arra
             break
         x, r = new, new_r
         if part == 1.0 and np.abs(step).max() <= tol * scale:
-            return x
+            return np.asarray(x)
     raise ConvergenceError(
         f"{equation.name}: Newton's method did not converge in {most} steps; the residual is {np.linalg.norm(r):.3g}. "
         "Start nearer, or give solver="

@@ -41,6 +41,18 @@ class Factors:
             raise _singular(self.equation, "solves with it are not finite")
         return np.ascontiguousarray(result, x.spec.dtype)
 
+    def check(self, before: Any, value: Tensor, x: Tensor, operands: Sequence[Tensor]) -> None:
+        """Raise RuntimeError where the function no longer gives what it did when the equation was solved."""
+        after = np.asarray(value._value)
+        if before is None or np.array_equal(before, after, equal_nan=True):
+            return
+        step = self.solve(x, operands, after - before, trans=False)
+        if np.abs(step).max() > np.sqrt(np.finfo(step.dtype).eps) * (1.0 + np.abs(as_array(x)).max()):
+            raise RuntimeError(
+                f"{self.equation.name}: the function is not what it was when it was solved: something that it reads, "
+                "an attribute, a global or an item, has changed since; pass it as an argument"
+            )
+
 
 def system_of(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:
     """Return a function that solves J y = v, or with ``trans`` that of the transposed Jacobian J."""
@@ -83,7 +95,7 @@ def _by_tape(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Array
         if y._slot is None:
             return np.zeros((batch, n, n) if equation.batch else (n, n), x.spec.dtype)
         (found,) = grad(y, at, constant_tensor(cotangents), is_grads_batched=True, materialize_grads=True)
-    matrix = as_array(found.detach())
+    matrix = as_array(found)  # type: ignore[arg-type]
     return matrix.reshape(n, batch, n).swapaxes(0, 1) if equation.batch else matrix
 
 
@@ -169,16 +181,16 @@ def _products(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> tupl
         if y._slot is None:
             return np.zeros_like(v)
         (found,) = grad(y, [at], constant_tensor(v), retain_graph=True, materialize_grads=True)
-        return as_array(found)
+        return as_array(found)  # type: ignore[arg-type]
 
     def product(v: Array) -> Array:
         if equation.kind == LINEAR:
             with grad_modes.no_grad():
-                return as_array(equation.value(constant_tensor(v), equation.args(operands)))
+                return as_array(equation.evaluated(constant_tensor(v), *operands))
         if row is None or row._slot is None:
             return np.zeros_like(v)
         (found,) = grad(row, [weights], constant_tensor(v), retain_graph=True, materialize_grads=True)
-        return as_array(found)
+        return as_array(found)  # type: ignore[arg-type]
 
     return product, transposed
 

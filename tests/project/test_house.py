@@ -103,7 +103,7 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what C calls functions
-    "tape.recording.foreign_calls": ("Elementwise", "Routine", "Reduction"),  # which functions errors say to write
+    "tape.recording.equivalents": ("Elementwise", "Routine", "Reduction"),  # which functions errors say to write
     "tape.recording.attributes": ("View",),  # detach is a view with another history
     "tape.engine.saved_tensors": (
         "View",
@@ -213,7 +213,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
-    ("tape.recording.foreign_calls", "t"): "a distribution",
+    ("tape.recording.equivalents", "t"): "a distribution",
     ("tape.programs.drawing", "dot"): "Graphviz's program",
     ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
     ("tape.numpy_interface.op_table", "all"): "of dtypes: all of them",
