@@ -125,10 +125,10 @@ def _sums(f: Any, a: Any, b: Any, args: tuple[Any, ...], infinite: tuple[bool, b
         x, slope = a + (b - a) * at, slope * (b - a)
     else:
         x = at if all(infinite) else b - at if infinite[0] else a + at
-    values = tensor_of(f(x, *args)) * slope
+    values = tensor_of(f(x, *args))
     if values.spec.shape[-1:] != at.spec.shape:
         raise ValueError(f"quadrature.quad: f returned the shape {list(values.spec.shape)}, which does not end in n")
-    return values.reshape(*values.spec.shape[:-1], len(half), count).sum(-1)
+    return (values * slope).reshape(*values.spec.shape[:-1], len(half), count).sum(-1)
 
 
 def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:

@@ -21,7 +21,7 @@ A = np.array([0.3, 0.5, 0.7])
 
 
 def _cubic(a: Any, **more: Any) -> Any:
-    """x with x^3 + x = a, of which each derivative is known."""
+    """Return x with x^3 + x = a, of which each derivative is known."""
     return implicit.root(lambda x: x**3 + x - a, np.ones(3), **more)
 
 
@@ -234,7 +234,7 @@ def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(ConvergenceError, match="Newton's method did not converge"):
         implicit.root(lambda x: x * x + 1.0 + a**2, np.ones(3))
     with pytest.raises(ConvergenceError, match="the solver did not converge"):
-        implicit.root(lambda x: x * x + 1.0, 1.0, solver=lambda f, x: scipy.optimize.root(f, x))
+        implicit.root(lambda x: x * x + 1.0, 1.0, solver=scipy.optimize.root)
     with pytest.raises(ConvergenceError, match="the iteration did not converge"):
         implicit.fixed_point(lambda x: 2 * x + 1.0, 1.0, max_steps=20)
     with pytest.raises(ValueError, match="3 numbers for 1 unknowns"):
@@ -252,18 +252,8 @@ def test_errors_say_what_is_wrong() -> None:
         implicit.root(lambda x: x.sum() - a, np.ones(3), jac=scipy.sparse.csr_array(np.ones((3, 3))))
     with pytest.raises(ValueError, match="the function writes to a tensor"):
         implicit.root(lambda x: x - a.clone().copy_(a) + w.add_(1.0), np.ones(3)) if (w := a * 1) is not None else None
-    with pytest.raises(TypeError, match="x0|ravel"):
+    with pytest.raises(TypeError, match="ravel"):
         implicit.root(lambda x: x, "x")
-
-
-COMPILED: dict[str, Callable[[Any], Any]] = {
-    "argument": lambda a: implicit.root(lambda x, a: x**3 + x - a, np.ones(3), a).sum(),
-    "closure": lambda a: _cubic(tape.sin(a) * a).sum(),
-    "nested": lambda a: _nested(a),
-    "minimum": lambda a: implicit.minimize(lambda x: ((x - a) ** 2).sum() + (x**4).sum(), np.zeros(3)).sum(),
-    "loop": lambda a: _steps(a),
-    "sparse": lambda a: _with_csr(a),
-}
 
 
 def _nested(a: Any) -> Any:
@@ -272,7 +262,8 @@ def _nested(a: Any) -> Any:
     def inner(x: Any) -> Any:
         return x * held[0] - held[1]["q"]
 
-    return implicit.root(lambda x, scale=a.sum(): inner(x) * scale + x**3, np.zeros(3)).sum()
+    total = a.sum()
+    return implicit.root(lambda x, scale=total: inner(x) * scale + x**3, np.zeros(3)).sum()
 
 
 def _steps(a: Any) -> Any:
@@ -288,6 +279,16 @@ def _with_csr(a: Any) -> Any:
     return implicit.root(
         lambda x: m @ x + x**3 - a, np.ones(3), jac=lambda x: tape.sparse.CSR(m.data + 3 * x**2, ones[:3], ones, (3, 3))
     ).sum()
+
+
+COMPILED: dict[str, Callable[[Any], Any]] = {
+    "argument": lambda a: implicit.root(lambda x, a: x**3 + x - a, np.ones(3), a).sum(),
+    "closure": lambda a: _cubic(tape.sin(a) * a).sum(),
+    "nested": _nested,
+    "minimum": lambda a: implicit.minimize(lambda x: ((x - a) ** 2).sum() + (x**4).sum(), np.zeros(3)).sum(),
+    "loop": _steps,
+    "sparse": _with_csr,
+}
 
 
 @pytest.mark.quick

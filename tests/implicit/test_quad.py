@@ -18,9 +18,9 @@ quad = tape.quadrature.quad
 INTEGRALS: list[tuple[Callable[[Any], Any], float, float]] = [
     (lambda x: np.exp(-x * x), -np.inf, np.inf),
     (lambda x: 1 / (1 + x * x), 0.5, np.inf),
-    (lambda x: np.exp(x), -np.inf, 0.3),
+    (np.exp, -np.inf, 0.3),
     (lambda x: np.exp(-x), np.inf, 1.0),
-    (lambda x: np.sqrt(x), 0.0, 2.0),
+    (np.sqrt, 0.0, 2.0),
     (lambda x: np.sin(40 * x), 3.0, -1.0),
     (lambda x: x**3, -1.0, 1.0),
     (lambda x: 1 / (1e-4 + x * x), -1.0, 1.0),
@@ -58,7 +58,7 @@ def test_several_integrals_points_and_errors() -> None:
     np.testing.assert_allclose(values.detach(), (1 - np.exp(-np.arange(1.0, 4.0))) / np.arange(1.0, 4.0), rtol=1e-12)
     jump = quad(lambda x: np.where(x < 0.3, 1.0, 2.0), 0.0, 1.0, points=[0.3])
     assert jump.item() == pytest.approx(1.7, abs=1e-14)
-    with pytest.raises(ConvergenceError, match="2000|parts are not enough"):
+    with pytest.raises(ConvergenceError, match="parts are not enough"):
         quad(lambda x: 1 / x, 0.0, 1.0)
     with pytest.raises(ValueError, match="does not end in n"):
         quad(lambda x: x.sum(), 0.0, 1.0)
