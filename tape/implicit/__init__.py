@@ -26,6 +26,7 @@ from tape.operations.diagonals import raveled
 from tape.operations.solves import solve
 from tape.recording.views import stack
 from tape.sparse import CSR, csr, spsolve
+from tape.tensors import modes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
@@ -150,7 +151,7 @@ class Solution(Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         """Solve with the transposed Jacobian, and pull the solution back through the equation."""
         x, *operands = ctx.saved_tensors
-        adjoint = LinearSolution.apply(ctx.factors, True, -g, x, *operands)
+        adjoint = _solve(ctx.factors, True, -g, x, *operands)
         residual, gradients = ctx.equation.pull(x, operands, adjoint, _needed(operands, ctx.needs_input_grad[2:]))
         ctx.factors.check(ctx.residual, residual, x, operands)
         return None, None, *gradients
@@ -186,7 +187,7 @@ class LinearSolution(Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         """Solve with the other of the two matrices, and differentiate the product by the Jacobian's arguments."""
         y, x, *operands = ctx.saved_tensors
-        other = LinearSolution.apply(ctx.factors, not ctx.trans, g, x, *operands)
+        other = _solve(ctx.factors, not ctx.trans, g, x, *operands)
         left, right = (y, -other) if ctx.trans else (-other, y)
         wanted = _needed((x, *operands), ctx.needs_input_grad[3:])
         return None, None, other, *ctx.factors.equation.pull_product(x, operands, left, right, wanted)
@@ -204,6 +205,13 @@ class LinearSolution(Function):
         """Solve each example's system."""
         rows = zip(*_examples(info.batch_size, in_dims[2:], tensors), strict=True)
         return stack([LinearSolution.apply(Factors(factors.equation), trans, *row) for row in rows]), 0
+
+
+def _solve(factors: Factors, trans: bool, v: Tensor, x: Tensor, *operands: Tensor) -> Tensor:
+    """Solve, recorded where that is wanted."""
+    if modes.is_grad_enabled() or modes.current().recorder is not None:
+        return LinearSolution.apply(factors, trans, v, x, *operands)  # type: ignore[no-any-return]
+    return LinearSolution.forward(factors, trans, v, x, *operands)
 
 
 def _needed(operands: Sequence[Tensor], needs: Sequence[bool]) -> list[bool]:

@@ -38,6 +38,7 @@ class Equation:
 
     def __init__(self, kind: str, f: Callable[..., Any], back: Inverse, args: tuple[Any, ...], batch: int) -> None:
         self.kind, self.f, self.back, self.batch = kind, f, back, batch
+        self.is_vector = back.structure.kind is None and len(back.shapes[0]) == 1
         self.name = f"implicit.{kind}"
         self.jac: Any = None
         self.linear: Any = None
@@ -80,7 +81,8 @@ class Equation:
         if not callable(self.jac):
             return self.jac
         with self._substituted(operands):
-            return modes.call_given(self.arrays, self.jac, self.back(x), *self.args(operands))
+            own = constant_tensor(np.array(x._value))  # which the user may make an array of, or write to
+            return modes.call_given(self.arrays, self.jac, self.shaped(own), *self.args(operands))
 
     def args(self, operands: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return the arguments of ``f`` behind x, with these operands."""
@@ -94,11 +96,15 @@ class Equation:
         with self._substituted(operands):
             return modes.call_given(self.arrays, self.value, x, self.args(operands))
 
+    def shaped(self, x: Tensor) -> Any:
+        """Return a vector in the structure of the unknowns."""
+        return x if self.is_vector else self.back(x)
+
     def value(self, x: Tensor, args: tuple[Any, ...]) -> Tensor:
         """Return what ``f`` gives, as a vector in the dtype of x."""
         if self.kind == LINEAR:
             args = args[1:]
-        return _of_dtype(raveled(self.f(self.back(x), *args))[0], x)
+        return _vector(self.f(self.shaped(x), *args), x)
 
     def _residual(self, x: Tensor, args: tuple[Any, ...]) -> Tensor:
         if self.kind == MINIMUM:
@@ -111,7 +117,7 @@ class Equation:
             )
         if self.kind == FIXED_POINT:
             return x - value
-        return value - _of_dtype(raveled(args[0])[0], x) if self.kind == LINEAR else value
+        return value - _vector(args[0], x) if self.kind == LINEAR else value
 
     def _objective(self, x: Tensor, args: tuple[Any, ...]) -> Tensor:
         value = self.value(x, args)
@@ -317,7 +323,11 @@ def _is_leaf_alone(t: Tensor) -> bool:
     return type(t._slot) is AccumulateGrad and hooks.existing(t._slot) is None
 
 
-def _of_dtype(x: Any, like: Tensor) -> Tensor:
+def _vector(values: Any, like: Tensor) -> Tensor:
+    """Return what a function gives, in any structure, as a vector of a dtype."""
+    if type(values) is Tensor and values.spec is like.spec:
+        return values
+    x = raveled(values)[0]
     x = x if isinstance(x, Tensor) else constant_tensor(x)
     return x if x.spec.dtype == like.spec.dtype else to_dtype(x, like.spec.dtype)
 

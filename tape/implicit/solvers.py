@@ -115,7 +115,7 @@ def newton(equation: Equation, start: Array, operands: Sequence[Tensor]) -> Arra
 
 def _residual(equation: Equation, x: Array, operands: Sequence[Tensor]) -> Array:
     with np.errstate(all="ignore"):
-        r = as_array(equation(constant_tensor(x), *operands))
+        r = as_array(equation(constant_tensor(x.copy()), *operands))
     return np.where(np.isfinite(r), r, np.inf).astype(x.dtype)
 
 
@@ -125,7 +125,7 @@ def _iterated(equation: Equation, function: ArrayFunction, start: Array, operand
     x, moved = start, np.inf
     for _ in range(most):
         with np.errstate(all="ignore"):
-            new = x - as_array(equation(constant_tensor(x), *operands))
+            new = x - as_array(equation(constant_tensor(x.copy()), *operands))
         moved = float(np.abs(new - x).max())
         x = new
         if not np.isfinite(moved):

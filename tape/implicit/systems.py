@@ -24,16 +24,13 @@ class Factors:
 
     def __init__(self, equation: Equation) -> None:
         self.equation = equation
-        self._at: tuple[Array, ...] = ()
+        self._at: tuple[Any, ...] = ()
         self._solve: Callable[[Array, bool], Array] | None = None
 
     def solve(self, x: Tensor, operands: Sequence[Tensor], v: Array, *, trans: bool) -> Array:
         """Return J' v for the inverse J' of the Jacobian at x, or of the transposed one. LinAlgError if it has none."""
-        values = tuple(np.asarray(t._value) for t in (x, *operands))
-        same = len(values) == len(self._at) and all(
-            a is b or np.array_equal(a, b) for a, b in zip(values, self._at, strict=True)
-        )
-        if self._solve is None or not same:
+        values = tuple([t._value for t in (x, *operands)])
+        if self._solve is None or not all(map(_same, values, self._at)):
             with modes.under(modes.current()._replace(grad=False, recorder=None)):
                 self._solve, self._at = system_of(self.equation, x.detach(), [t.detach() for t in operands]), values
         result = self._solve(np.asarray(v), trans)
@@ -43,8 +40,8 @@ class Factors:
 
     def check(self, before: Any, value: Tensor, x: Tensor, operands: Sequence[Tensor]) -> None:
         """Raise RuntimeError where the function no longer gives what it did when the equation was solved."""
-        after = np.asarray(value._value)
-        if before is None or np.array_equal(before, after, equal_nan=True):
+        after = as_array(value)
+        if before is None or before.tobytes() == after.tobytes():
             return
         step = self.solve(x, operands, after - before, trans=False)
         if np.abs(step).max() > np.sqrt(np.finfo(step.dtype).eps) * (1.0 + np.abs(as_array(x)).max()):
@@ -52,6 +49,10 @@ class Factors:
                 f"{self.equation.name}: the function is not what it was when it was solved: something that it reads, "
                 "an attribute, a global or an item, has changed since; pass it as an argument"
             )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or np.array_equal(a, b)
 
 
 def system_of(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:
@@ -140,18 +141,18 @@ def _blocks(equation: Equation, blocks: Array) -> Callable[[Array, bool], Array]
 
 
 def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
-    from scipy.sparse import csc_array
     from scipy.sparse.linalg import splu
 
-    turned = matrix.format == "csr"  # compressed rows are the transposed matrix in compressed columns
-    compressed = csc_array((matrix.data, matrix.indices, matrix.indptr), matrix.shape[::-1]) if turned else matrix
     if not np.all(np.isfinite(matrix.data)):
         raise _singular(equation, "it is not finite")
-    try:
-        factors = splu(compressed.tocsc())
+    columns = matrix.tocsc()
+    rows = matrix if matrix.format == "csr" else columns.tocsr()
+    symmetric = np.array_equal(rows.indptr, columns.indptr) and np.array_equal(rows.indices, columns.indices)
+    try:  # of a symmetric pattern that ordering fills less
+        factors = splu(columns, permc_spec="MMD_AT_PLUS_A" if symmetric else "COLAMD")
     except RuntimeError as error:  # SuperLU's
         raise _singular(equation, str(error)) from error
-    return lambda v, trans: factors.solve(v, "N" if trans == turned else "T")
+    return lambda v, trans: factors.solve(v, "T" if trans else "N")
 
 
 def _iterative(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:
