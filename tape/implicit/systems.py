@@ -17,6 +17,7 @@ from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf
 KRYLOV = ("bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minres", "qmr", "tfqmr")
 """SciPy's iterative methods by name."""
 _TIGHT = 1e-12
+_NARROW = 16  # diagonals besides the main one, up to which a sparse matrix is banded
 
 
 class Factors:
@@ -145,14 +146,38 @@ def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
 
     if not np.all(np.isfinite(matrix.data)):
         raise _singular(equation, "it is not finite")
+    rows = matrix.tocsr()
+    places = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+    offsets = rows.indices - places
+    below, above = (max(0, -int(offsets.min())), max(0, int(offsets.max()))) if offsets.size else (0, 0)
+    if below + above <= _NARROW:
+        return _banded(equation, rows, places, (below, above))
     columns = matrix.tocsc()
-    rows = matrix if matrix.format == "csr" else columns.tocsr()
     symmetric = np.array_equal(rows.indptr, columns.indptr) and np.array_equal(rows.indices, columns.indices)
     try:  # of a symmetric pattern that ordering fills less
         factors = splu(columns, permc_spec="MMD_AT_PLUS_A" if symmetric else "COLAMD")
     except RuntimeError as error:  # SuperLU's
         raise _singular(equation, str(error)) from error
     return lambda v, trans: factors.solve(v, "T" if trans else "N")
+
+
+def _banded(equation: Equation, matrix: Any, places: Array, widths: tuple[int, int]) -> Callable[[Array, bool], Array]:
+    """Factor a matrix with few diagonals, of so many below and above the main one, by LAPACK."""
+    from scipy.linalg import get_lapack_funcs
+
+    below, above = widths
+    n = matrix.shape[0]
+    bands = np.zeros((n, 2 * below + above + 1), matrix.dtype)
+    at = (below + above + places) + matrix.indices * (bands.shape[1] - 1)
+    if matrix.has_canonical_format:
+        bands.reshape(-1)[at] = matrix.data
+    else:
+        np.add.at(bands.reshape(-1), at, matrix.data)
+    gbtrf, gbtrs = get_lapack_funcs(("gbtrf", "gbtrs"), (bands,))
+    lu, pivots, info = gbtrf(bands.T, below, above, overwrite_ab=True)
+    if info:
+        raise _singular(equation, f"pivot {info} is zero")
+    return lambda v, trans: gbtrs(lu, below, above, v, pivots, trans=int(trans))[0]
 
 
 def _iterative(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:
