@@ -53,35 +53,35 @@ def stored(code: CodeType) -> set[str]:
     return names.union(*[stored(const) for const in code.co_consts if isinstance(const, CodeType)])
 
 
-class Frozen:
-    """Copies functions: what names are bound to now stays, and tensors are others, by the ids in ``own``.
+class FrozenClosures:
+    """Copies functions: what names are bound to now stays, and tensors are others, by the ids in ``substitutes``.
 
     Names that a function binds itself, by ``nonlocal``, stay the user's; so do lists and dicts without such tensors.
     """
 
-    def __init__(self, own: dict[int, Tensor]) -> None:
-        self.own = own
+    def __init__(self, substitutes: dict[int, Tensor]) -> None:
+        self.substitutes = substitutes
         self.reached: set[int] = set()
         self._made: dict[int, Any] = {}
 
     def of(self, x: Any) -> Any:
         """Return a copy, or the object itself where nothing in it needs one."""
         if isinstance(x, Tensor):
-            if id(x) in self.own:
+            if id(x) in self.substitutes:
                 self.reached.add(id(x))
-            return self.own.get(id(x), x)
+            return self.substitutes.get(id(x), x)
         if id(x) in self._made:
             return self._made[id(x)]
         if isinstance(x, FunctionType):
             return self._function(x) if x.__closure__ or any(True for _ in held(x)) else x
         if isinstance(x, partial):
             return partial(self.of(x.func), *map(self.of, x.args), **{k: self.of(v) for k, v in x.keywords.items()})
-        return self._container(x) if any(id(t) in self.own for t in held(x)) else x
+        return self._container(x) if any(id(t) in self.substitutes for t in held(x)) else x
 
     def _function(self, x: FunctionType) -> FunctionType:
-        own = stored(x.__code__)
+        bound = stored(x.__code__)
         pairs = list(zip(x.__code__.co_freevars, x.__closure__ or (), strict=True))
-        cells = [cell if name in own or not is_full(cell) else CellType() for name, cell in pairs]
+        cells = [cell if name in bound or not is_full(cell) else CellType() for name, cell in pairs]
         copy = FunctionType(x.__code__, x.__globals__, x.__name__, None, tuple(cells))
         self._made[id(x)] = copy
         for (_, cell), new in zip(pairs, cells, strict=True):

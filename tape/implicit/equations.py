@@ -56,20 +56,22 @@ class Equation:
         """Find the tensors that the function closes over, and make them operands."""
         outer = modes.current().recorder
         if modes.is_grad_enabled() or outer is not None:
-            found = captured(self, x, outer)
-            self.operands += found
-            self.captured = self._freeze(found)
+            tensors_used = captured(self, x, outer)
+            self.operands += tensors_used
+            self.captured = self._freeze(tensors_used)
 
-    def _freeze(self, found: list[Tensor]) -> list[Tensor]:
+    def _freeze(self, tensors_used: list[Tensor]) -> list[Tensor]:
         """Let the functions close over what they do now, and over tensors of their own; return the captured tensors.
 
         A derivative calls them again, when the user's code may have bound the names to others; and programs hold them,
         but no tensor of the call that is recorded.
         """
-        frozen = closures.Frozen({id(t): constant_tensor(np.zeros(t.spec.shape, t.spec.dtype)) for t in found})
+        frozen = closures.FrozenClosures(
+            {id(t): constant_tensor(np.zeros(t.spec.shape, t.spec.dtype)) for t in tensors_used}
+        )
         for name in FUNCTIONS:
             setattr(self, name, frozen.of(getattr(self, name)))
-        return [frozen.own[id(t)] if id(t) in frozen.reached else t for t in found]
+        return [frozen.substitutes[id(t)] if id(t) in frozen.reached else t for t in tensors_used]
 
     def __call__(self, x: Tensor, *operands: Tensor) -> Tensor:
         """Return F(x, *operands)."""
@@ -81,8 +83,8 @@ class Equation:
         if not callable(self.jac):
             return self.jac
         with self._substituted(operands):
-            own = constant_tensor(np.array(x._value))  # which the user may make an array of, or write to
-            return modes.call_given(self.arrays, self.jac, self.shaped(own), *self.args(operands))
+            copied = constant_tensor(np.array(x._value))  # which the user may make an array of, or write to
+            return modes.call_given(self.arrays, self.jac, self.shaped(copied), *self.args(operands))
 
     def args(self, operands: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return the arguments of ``f`` behind x, with these operands."""
@@ -137,16 +139,16 @@ class Equation:
         They are one and the same unless a program is replayed, or derivatives are taken; then the captured tensors,
         whoever holds them, have another value and slot meanwhile.
         """
-        given = operands[len(self.places) :]
-        others = [(t, x) for t, x in zip(self.captured, given, strict=True) if t is not x and not _stands_for(t, x)]
+        arguments = operands[len(self.places) :]
+        others = [(t, x) for t, x in zip(self.captured, arguments, strict=True) if t is not x and not _stands_for(t, x)]
         if not others:
             yield
             return
         with self._lock:
             before = [(t, t._value, holder(t._slot, t._form)) for t, _ in others]
             try:
-                for t, given_for_it in others:
-                    x = views.clone(given_for_it) if is_view(given_for_it) else given_for_it
+                for t, operand in others:
+                    x = views.clone(operand) if is_view(operand) else operand
                     t._value, t._slot, t._form = x._value, x._slot, x._form
                 yield
             finally:
@@ -241,9 +243,9 @@ class Equation:
 class _Finder(Observer):
     """Collects the tensors that a function uses, but did not make and was not given."""
 
-    def __init__(self, name: str, given: Sequence[Tensor], known: Callable[[Tensor], bool]) -> None:
+    def __init__(self, name: str, arguments: Sequence[Tensor], known: Callable[[Tensor], bool]) -> None:
         self.name, self.known = name, known
-        self.made = {id(x): x for x in given}
+        self.made = {id(x): x for x in arguments}
         self.used: dict[int, Tensor] = {}
 
     def look(self, *operands: Any) -> None:
@@ -281,22 +283,22 @@ def captured(equation: Equation, x: Tensor, outer: Any) -> list[Tensor]:
 
     The function is called once, or twice where it uses some. RuntimeError if it depends on others that require grad.
     """
-    given = [x.detach(), *[o.detach() for o in equation.operands]]
-    finder = _Finder(equation.name, given, lambda t: _is_known(outer, t))
+    arguments = [x.detach(), *[o.detach() for o in equation.operands]]
+    finder = _Finder(equation.name, arguments, lambda t: _is_known(outer, t))
     with modes.under(modes.current()._replace(recorder=finder)):
-        value = equation.evaluated(*given)
+        value = equation.evaluated(*arguments)
     finder.look(*closures.held((equation.jac, equation.linear, equation.solver)))
-    found = [t for t in finder.used.values() if not getattr(t._slot, "is_transform_input_done", False)]
+    tensors_used = [t for t in finder.used.values() if not getattr(t._slot, "is_transform_input_done", False)]
     if value._slot is not None:
-        equation.captured = found
+        equation.captured = tensors_used
         with modes.under(modes.current()._replace(recorder=None)):
-            value = equation.evaluated(*given, *[t.detach() for t in found])
+            value = equation.evaluated(*arguments, *[t.detach() for t in tensors_used])
         if value._slot is not None:
             raise RuntimeError(
                 f"{equation.name}: the function depends on a tensor that requires grad and could not be found among "
                 "what it uses; pass it as an argument"
             )
-    return found
+    return tensors_used
 
 
 def _is_known(recorder: Any, x: Tensor) -> bool:
@@ -343,8 +345,8 @@ def _gradients(
     asked = [x for x, want in zip(inputs, wanted, strict=True) if want]
     if y._slot is None or not asked:
         return [None] * len(inputs)
-    found = iter(grad(y, asked, weights, create_graph=create, allow_unused=True))
-    return [next(found) if want else None for want in wanted]
+    tensors_used = iter(grad(y, asked, weights, create_graph=create, allow_unused=True))
+    return [next(tensors_used) if want else None for want in wanted]
 
 
 def _contracted(rows: Sequence[Tensor | None], tangents: Sequence[Tensor | None], weights: Tensor) -> Tensor:

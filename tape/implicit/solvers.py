@@ -68,8 +68,8 @@ def solved(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Array:
     solver, function = equation.solver, ArrayFunction(equation, x, operands)
     start = as_array(x)
     if callable(solver):
-        found = _solution(equation, solver(function, function.shaped(start.copy())), x)
-        return _stationary(equation, found, operands) if equation.kind == MINIMUM else found
+        solution = _solution(equation, solver(function, function.shaped(start.copy())), x)
+        return _stationary(equation, solution, operands) if equation.kind == MINIMUM else solution
     if equation.kind == FIXED_POINT and solver is None:
         return _iterated(equation, function, start, operands)
     if solver is not None or equation.kind == MINIMUM:

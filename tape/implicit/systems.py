@@ -96,8 +96,8 @@ def _by_tape(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Array
         y = equation(at, *operands)
         if y._slot is None:
             return np.zeros((batch, n, n) if equation.batch else (n, n), x.spec.dtype)
-        (found,) = grad(y, at, constant_tensor(cotangents), is_grads_batched=True, materialize_grads=True)
-    matrix = as_array(found)  # type: ignore[arg-type]
+        (gradient,) = grad(y, at, constant_tensor(cotangents), is_grads_batched=True, materialize_grads=True)
+    matrix = as_array(gradient)  # type: ignore[arg-type]
     return matrix.reshape(n, batch, n).swapaxes(0, 1) if equation.batch else matrix
 
 
@@ -206,8 +206,8 @@ def _products(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> tupl
     def transposed(v: Array) -> Array:
         if y._slot is None:
             return np.zeros_like(v)
-        (found,) = grad(y, [at], constant_tensor(v), retain_graph=True, materialize_grads=True)
-        return as_array(found)  # type: ignore[arg-type]
+        (gradient,) = grad(y, [at], constant_tensor(v), retain_graph=True, materialize_grads=True)
+        return as_array(gradient)  # type: ignore[arg-type]
 
     def product(v: Array) -> Array:
         if equation.kind == LINEAR:
@@ -215,8 +215,8 @@ def _products(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> tupl
                 return as_array(equation.evaluated(constant_tensor(v), *operands))
         if row is None or row._slot is None:
             return np.zeros_like(v)
-        (found,) = grad(row, [weights], constant_tensor(v), retain_graph=True, materialize_grads=True)
-        return as_array(found)  # type: ignore[arg-type]
+        (gradient,) = grad(row, [weights], constant_tensor(v), retain_graph=True, materialize_grads=True)
+        return as_array(gradient)  # type: ignore[arg-type]
 
     return product, transposed
 

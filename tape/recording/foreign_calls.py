@@ -553,7 +553,7 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
 
 # SciPy's solvers run on tensors where they are Python: the last iterates have a gradient, but not that of the solution.
 
-_SOLVERS = "scipy.optimize."
+_SOLVERS, _INSIDE = "scipy.optimize.", ("scipy", "numpy", "tape")
 
 
 def refuse_iterates(frame: FrameType) -> None:
@@ -576,17 +576,17 @@ def refuse_result(x: Any) -> None:
 
 def refuse_detaching(frame: FrameType) -> None:
     """Raise TypeError where a solver of SciPy's calls what returns NumPy's numbers without a gradient."""
-    found = _solver(frame, direct=False)
-    if found is not None:
+    solver = _solver(frame, direct=False)
+    if solver is not None:
         raise TypeError(
-            f"{advice(_public(found))}. The function uses a tensor that requires grad, and what it returns here has no "
-            "gradient by it. Write .detach() where that is meant"
+            f"{advice(_public(solver))}. The function uses a tensor that requires grad, and what it returns here has "
+            "no gradient by it. Write .detach() where that is meant"
         )
 
 
 def _refused(x: Any, why: str) -> TypeError:
-    found = _solver()
-    name = "SciPy's solver" if found is None else advice(_public(found))
+    solver = _solver()
+    name = "SciPy's solver" if solver is None else advice(_public(solver))
     return TypeError(
         f"{name}. A tensor of shape {x.spec.shape} requires grad: {why}. Write .detach() where that is meant"
     )
@@ -594,16 +594,15 @@ def _refused(x: Any, why: str) -> TypeError:
 
 def _solver(frame: FrameType | None = None, *, direct: bool = True) -> FrameType | None:
     """Return the outermost frame of SciPy's solver that runs, or that has called this package with ``direct``."""
-    frame, found = frame or sys._getframe(1), None
+    frame, solver = frame or sys._getframe(1), None
     for _ in range(_DEEPEST):
         if frame is None:
             break
         module = frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
         if module.startswith(_SOLVERS):
-            found = frame
-        elif module.partition(".")[0] not in (("scipy",) if found else ("scipy", "numpy", "tape")) and (
-            found or direct
-        ):
+            solver = frame
+        elif package not in _INSIDE and (direct or solver is not None):
             break
         frame = frame.f_back
-    return found
+    return solver

@@ -51,6 +51,7 @@ HOUSE = [
     "tape.autograd.function",
     "tape.sparse",
     "tape.quadrature",
+    "tape.implicit",
     "tape.distributions",
     "tape.stats",
     "tape.optimize",
@@ -103,6 +104,7 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what C calls functions
+    "tape.recording.foreign_calls": ("Elementwise", "Reduction"),  # functions of numbers that have no gradient
     "tape.recording.equivalents": ("Elementwise", "Routine", "Reduction"),  # which functions errors say to write
     "tape.recording.attributes": ("View",),  # detach is a view with another history
     "tape.engine.saved_tensors": (
