@@ -311,6 +311,12 @@ VECTOR_MATH = {
     for dtype in ("float64", "float32")
 }
 
+# Beside SuperLU's factors and one solve with them transposed; f's own vjp, which any way needs, is taken off.
+IMPLICIT_ROOTS = {
+    name: Bar(f"gradient of a root over a factorisation and a solve: {name}", at_most=1.2)
+    for name in ("tridiagonal, n = 1000", "Laplacian, n = 1024")
+}
+
 ALL: tuple[Bar, ...] = (
     *TIMES_FASTER,
     *MATRICES,
@@ -345,6 +351,7 @@ ALL: tuple[Bar, ...] = (
     *ON_TENSORS.values(),
     *BESIDE_DYNAMIC.values(),
     ADAPTIVE_FIRST,
+    *IMPLICIT_ROOTS.values(),
     IMPORT_BESIDE,
     TINY_CALL,
     CHECKPOINT_PEAK,

@@ -27,6 +27,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.sparse",
     "tape.optimize",
     "tape.quadrature",
+    "tape.implicit",
     "tape.random",
     "tape.testing",
     "tape.uncertainty",

@@ -48,7 +48,17 @@ from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
-    from tape import func, optimize, quadrature, sparse, special, stats, uncertainty, utils  # noqa: F401 (stats: a module)
+    from tape import (  # noqa: F401 (stats: a module)
+        func,
+        implicit,
+        optimize,
+        quadrature,
+        sparse,
+        special,
+        stats,
+        uncertainty,
+        utils,
+    )
     from tape.checkpoints import checkpoint
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
@@ -86,7 +96,17 @@ __getattr__ = _found_in(
         "vmap": "tape.transforms.vmap",
         **{
             name: f"tape.{name}"
-            for name in ("func", "optimize", "quadrature", "sparse", "special", "stats", "uncertainty", "utils")
+            for name in (
+                "func",
+                "implicit",
+                "optimize",
+                "quadrature",
+                "sparse",
+                "special",
+                "stats",
+                "uncertainty",
+                "utils",
+            )
         },
     },
     instead={
@@ -103,11 +123,12 @@ concat = concatenate = _views.cat
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
-    "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "is_grad_enabled", "is_tensor",
-    "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis",
-    "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet",
-    "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
+    "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "is_grad_enabled",
+    "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan",
+    "newaxis", "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "random", "randperm", "record", "result_type", "save", "seed",
+    "set_num_threads", "set_quiet", "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad",
+    "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

@@ -4,6 +4,7 @@ They stand below the builtins:
 
     RuntimeError                 misuse of the graph, as in PyTorch
       GradError                  backward without a graph, twice, or from a value that is no scalar
+      ConvergenceError           a solver found no solution
     ValueError
       FileFormatError            a file that is damaged, or of a format that is not read
     TypeError                    an operand that no operation takes
@@ -15,11 +16,15 @@ They stand below the builtins:
 
 from __future__ import annotations
 
-__all__ = ["CompileWarning", "DetachWarning", "FileFormatError", "GradError"]
+__all__ = ["CompileWarning", "ConvergenceError", "DetachWarning", "FileFormatError", "GradError"]
 
 
 class GradError(RuntimeError):
     """The graph cannot be differentiated as asked."""
+
+
+class ConvergenceError(RuntimeError):
+    """A solver found no solution, or what it found is none."""
 
 
 class FileFormatError(ValueError):

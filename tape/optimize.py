@@ -1,4 +1,7 @@
-"""SciPy's ``scipy.optimize`` for functions of structures of parameters, with derivatives by tape."""
+"""SciPy's ``scipy.optimize`` for functions of structures of parameters, with derivatives by tape.
+
+Solutions are numbers, without a gradient: ``tape.implicit`` has solvers to differentiate through.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integrals of functions by rules of fixed points, with gradients to the bounds and to what the function uses."""
+"""Integrals of functions, with gradients to the bounds and to what the function uses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from tape.errors import ConvergenceError
 from tape.recording.promotion import alike
+from tape.tensors import grad_modes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, constant_tensor
 
-__all__ = ["gauss_legendre", "trapezoid"]
+__all__ = ["gauss_legendre", "quad", "trapezoid"]
 
 
 @functools.lru_cache(64)
@@ -50,6 +52,83 @@ def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tupl
     weights[[0, -1]] *= 0.5
     width = b - a
     return (tensor_of(f(constant_tensor(places) * width + a, *args)) * constant_tensor(weights)).sum(-1) * width
+
+
+_POINTS, _FEWER = 21, 10  # of the rule on a part, and of the one that it is compared with
+_MOST_PARTS, _SHORTEST = 2000, 1e-30
+
+
+def quad(f: Callable[..., Any], a: Any, b: Any, *args: Any, points: Any = (), tol: float = 1e-10) -> Any:
+    """Return the integral of f from a to b, either of which may be infinite, by as many parts as ``tol`` asks for.
+
+    f takes points as a vector (n,), then ``args``, and returns (..., n); the result is (...). Parts are halved until
+    Gauss-Legendre rules of 21 and 10 points differ by ``tol`` of the integral's magnitude in all; gradients, also to
+    ``args`` and to what f closes over, are those of the rule with 21. ``points`` are numbers within finite bounds at
+    which f jumps. Raises ConvergenceError where 2000 parts are not enough. SciPy's quad, of a function of arrays.
+
+    >>> tape.quadrature.quad(lambda x: tape.exp(-x * x), -np.inf, np.inf) ** 2
+    tensor(3.1416)
+    """
+    a, b, _ = _bounds(a, b, 1, 1)
+    infinite = bool(np.isinf(a.detach())), bool(np.isinf(b.detach()))
+    if (infinite[0] and bool(a > 0)) or (infinite[1] and bool(b < 0)):
+        if infinite[0] and infinite[1] and bool(a == b):
+            raise ValueError(f"quadrature.quad: both bounds are {a.item()}")
+        return -quad(f, b, a, *args, points=points, tol=tol)
+    part = functools.partial(_sums, f, a, b, args, infinite)
+    edges = _edges(a, b, points)
+    while True:
+        with grad_modes.no_grad():
+            sums = part(edges, _POINTS)
+            errors = abs(sums - part(edges, _FEWER)).reshape(-1, len(edges) - 1)
+            target = tol * abs(sums).reshape(errors.shape).sum(1, keepdim=True) / (len(edges) - 1)
+            halved = np.array((errors > target).any(0).tolist())
+        if not halved.any():
+            return part(edges, _POINTS).sum(-1)
+        middles = (edges[:-1] + edges[1:])[halved] / 2
+        if len(edges) > _MOST_PARTS or np.diff(edges)[halved].min() < _SHORTEST or np.isin(middles, edges).any():
+            raise ConvergenceError(
+                f"quadrature.quad: {len(edges) - 1} parts are not enough for tol {tol:.0e}: f may jump, which points= "
+                "tell, or have no integral"
+            )
+        edges = np.sort(np.concatenate([edges, middles]))
+
+
+def _edges(a: Any, b: Any, points: Any) -> Array:
+    if len(points) == 0:
+        return np.array([0.0, 1.0])
+    low, high = a.item(), b.item()
+    inner = (np.asarray(points, np.float64) - low) / (high - low)
+    if not np.all((inner > 0) & (inner < 1)):
+        raise ValueError(f"quadrature.quad: points are between finite bounds, {low} and {high}; they are {points}")
+    return np.unique([0.0, *inner, 1.0])
+
+
+def _mapped(u: Array, infinite: tuple[bool, bool]) -> tuple[Array, Array]:
+    """Return places for those in [0, 1], and the slope: themselves, distances from the finite bound, or all numbers."""
+    if not any(infinite):
+        return u, np.ones_like(u)
+    if not all(infinite):
+        return u / (1 - u), 1 / (1 - u) ** 2
+    t = 2 * u - 1
+    return t / (1 - t * t), 2 * (1 + t * t) / (1 - t * t) ** 2
+
+
+def _sums(f: Any, a: Any, b: Any, args: tuple[Any, ...], infinite: tuple[bool, bool], edges: Array, count: int) -> Any:
+    """Return the integrals over parts of [0, 1], to which the range from a to b is mapped."""
+    nodes, weights = _legendre(count)
+    half = np.diff(edges)[:, None] / 2
+    places, slopes = _mapped((edges[:-1, None] + half * (nodes + 1.0)).reshape(-1), infinite)
+    at = constant_tensor(places.astype(a.spec.dtype))
+    slope: Any = constant_tensor((slopes * (half * weights).reshape(-1)).astype(a.spec.dtype))
+    if infinite == (False, False):
+        x, slope = a + (b - a) * at, slope * (b - a)
+    else:
+        x = at if all(infinite) else b - at if infinite[0] else a + at
+    values = tensor_of(f(x, *args))
+    if values.spec.shape[-1:] != at.spec.shape:
+        raise ValueError(f"quadrature.quad: f returned the shape {list(values.spec.shape)}, which does not end in n")
+    return (values * slope).reshape(*values.spec.shape[:-1], len(half), count).sum(-1)
 
 
 def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:

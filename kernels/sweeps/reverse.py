@@ -265,8 +265,12 @@ _spaces = threading.local()
 def workspace() -> Workspace:
     """Return this thread's memory for native sweeps."""
     space: Workspace | None = getattr(_spaces, "space", None)
-    if space is None or space.busy:  # a hook has started another sweep in the middle of one
-        space = _spaces.space = Workspace()
+    if space is None or space.busy:  # the user's code has started another sweep in the middle of one
+        inner: Workspace | None = getattr(_spaces, "inner", None)
+        if inner is None or inner.busy:
+            inner = Workspace()
+        _spaces.space, _spaces.inner = inner, space
+        space = inner
     return space
 
 

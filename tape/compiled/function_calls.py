@@ -145,7 +145,7 @@ class FunctionCall:
             return results, None
         graded = [k for k, has in enumerate(self.graded) if has]
         call = CustomCall(self.cls, ctx, args, outputs, graded, self.positional)
-        kept = call.values()
+        kept, call.outputs = call.values(), [None] * len(outputs)  # saved outputs are values: no tape has them
         sources = tuple([x.spec if need else None for x, need in zip(tensors, needs, strict=True)])
         form = reference_tape.function(f"{self.cls.__name__}Backward", sources, None, len(kept))
         return results, Instruction(0, 0, 0, tuple([x._slot for x in tensors]), (call, *kept), form)

@@ -15,7 +15,7 @@ from kernels.operations import OPS
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
 from tape.operations.elementwise import RUN, filled
 from tape.operations.gather import picked_along
-from tape.recording import indexed_calls, views
+from tape.recording import foreign_calls, indexed_calls, views
 from tape.recording.cached_calls import cached_call, number_of_op
 from tape.recording.indexed_calls import by_items, scatter_call
 from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed, with_name
@@ -471,6 +471,7 @@ def _at_least(rank: int) -> Any:
     @implements(getattr(np, name))
     @with_name(name, doc)
     def atleast(*tensors: Any) -> Any:
+        foreign_calls.refuse_result(tensors[0] if tensors else None)
         listed = len(tensors) == 1 and _several(tensors[0])
         results = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
         return results if listed or len(results) != 1 else results[0]

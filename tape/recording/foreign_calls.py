@@ -38,6 +38,7 @@ from kernels.kinds.routine import (
 )
 from tape import errors
 from tape.recording import record, views
+from tape.recording.equivalents import MINIMIZERS, MODULES, advice
 from tape.recording.parameters import with_name
 from tape.recording.promotion import alike
 from tape.tensors import hooks, modes
@@ -238,7 +239,6 @@ def _floating(op: Custom, value: Any) -> Any:
 # goes through what does (``for y in map(math.sin, ts)``): then the function is among those that the expression names
 # without calling them.
 
-MODULES = ("math", "cmath", "statistics")  # Python's modules of functions of numbers
 _WITHOUT_GRADIENT = ("ceil", "floor", "isclose", "isfinite", "isinf", "isnan", "trunc")
 """Functions of numbers whose results have no gradient: what follows loses none."""
 _CONVERSIONS = (float, int)  # what the user calls to have a number
@@ -418,47 +418,6 @@ def _paths(code: types.CodeType) -> tuple[_Path, ...]:
 #
 # They name the function, and what tape has instead.
 
-_DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
-_LINALG = (
-    "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve",
-    "solve_banded", "solve_toeplitz", "solve_triangular", "solveh_banded", "svd",
-)  # fmt: skip
-_MINIMIZERS = (
-    "basinhopping", "differential_evolution", "dual_annealing", "fmin", "fmin_bfgs", "fmin_cg", "fmin_cobyla",
-    "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp", "fmin_tnc", "minimize", "shgo",
-)  # fmt: skip
-"""They take a TypeError of the function's for another mistake, and say so instead."""
-_SPECIAL = ("log_softmax", "logsumexp", "multigammaln", "polygamma", "sinc", "softmax", "zeta")
-EQUIVALENTS: dict[str, str] = {
-    **{f"scipy.special.{name}": f"tape.special.{name}" for name in _SPECIAL},
-    **{f"scipy.linalg.{name}": f"tape.linalg.{name}" for name in _LINALG},
-    **{f"scipy.optimize.{name}": "tape.value_and_grad" for name in _MINIMIZERS},
-    **{f"scipy.stats.{name}": f"tape.stats.{name}" for name in _DENSITIES},
-    "scipy.linalg.expm": "tape.linalg.matrix_exp",
-    "scipy.linalg.svdvals": "tape.linalg.svdvals",
-    "scipy.linalg.cho_solve": "tape.linalg.cholesky_solve",
-    "scipy.linalg.block_diag": "tape.block_diag",
-    "scipy.linalg.kron": "tape.kron",
-    "scipy.integrate.trapezoid": "tape.trapezoid",
-    "scipy.integrate.cumulative_trapezoid": "tape.cumulative_trapezoid",
-    "scipy.integrate.fixed_quad": "tape.quadrature.gauss_legendre",
-    "scipy.interpolate.interp1d": "tape.interp",
-    "scipy.interpolate.interpn": "tape.interpn",
-    "scipy.integrate.quad": "tape.quadrature.gauss_legendre",
-    "scipy.optimize.fsolve": "tape.optimize.root",
-    "scipy.optimize.root": "tape.optimize.root",
-    "scipy.sparse.linalg.spsolve": "tape.sparse.spsolve",
-    "scipy.spatial.distance.cdist": "tape.cdist",
-    "scipy.spatial.distance.pdist": "tape.pdist",
-    "math.degrees": "tape.rad2deg",
-    "math.fabs": "tape.abs",
-    "math.fsum": "tape.sum",
-    "math.radians": "tape.deg2rad",
-    "statistics.fmean": "tape.mean",
-}
-"""tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
-
-_ALIEN = ("math.remainder",)  # functions of numbers that mean something else than tape's of the same name
 _DEEPEST = 40  # frames of SciPy's and NumPy's between a tensor and the call of the user
 
 
@@ -468,13 +427,21 @@ def _public(frame: FrameType) -> str:
     name = frame.f_code.co_name
     owner = frame.f_locals.get("self")
     if owner is None:
-        return f"{package}.{name}"
+        return f"{_shortest(package, name)}.{name}"
     owner = getattr(owner, "dist", owner)  # of a frozen distribution
     kind = type(owner).__name__
     if name in ("__init__", "__call__"):
-        return f"{package}.{kind}"
+        kind = kind.removeprefix("_Custom")  # of a LinearOperator
+        return f"{_shortest(package, kind)}.{kind}"
     owner_name = getattr(owner, "name", None)
     return f"{package}.{owner_name if isinstance(owner_name, str) else kind.removesuffix('_gen')}.{name}"
+
+
+def _shortest(package: str, name: str) -> str:
+    """Return the outermost package that offers a name of a module in it."""
+    parts = package.split(".")
+    owners = [".".join(parts[:count]) for count in range(2, len(parts))]
+    return next((owner for owner in owners if name in vars(sys.modules.get(owner, math))), package)
 
 
 def called(x: Any) -> tuple[str | None, str]:
@@ -558,8 +525,8 @@ def refusal(x: Any) -> Exception:
         return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
     if name is None:
         return RuntimeError(errors.NUMPY_EXIT)
-    is_minimizer = name.rpartition(".")[2] in _MINIMIZERS and name.startswith("scipy.optimize.")
-    return (RuntimeError if is_minimizer else TypeError)(f"{_advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
+    is_minimizer = name.rpartition(".")[2] in MINIMIZERS and name.startswith("scipy.optimize.")
+    return (RuntimeError if is_minimizer else TypeError)(f"{advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
 
 
 def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
@@ -581,27 +548,9 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
     if name is None:
         return None
     return TypeError(
-        f"{_advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
+        f"{advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
         "a number and lose its gradient. Write .item() or .detach() where that is meant"
     )
-
-
-def _advice(name: str) -> str:
-    known = EQUIVALENTS.get(name)
-    module, _, function = name.rpartition(".")
-    if known is None and module in EQUIVALENTS:
-        known = f"{EQUIVALENTS[module]}.{function}"
-    if known is None and name.startswith("scipy.sparse."):
-        known = "tape.sparse.CSR, which has gradients"
-    if name == "complex":
-        return "complex(t): tape has no complex numbers; compute with two real tensors"
-    if name in MODULES:
-        return f"a function of {name}: write that of tape, or of tape.special"
-    if module.partition(".")[0] in MODULES:
-        owners = [owner for owner in ("tape", "tape.special") if hasattr(sys.modules[owner], function)]
-        known = known or (f"{owners[0]}.{function}" if owners and name not in _ALIEN else None)
-        return f"{name}(t): write {known}(t)" if known else f"{name}(t): it computes on numbers, without gradients"
-    return f"{name}: {f'use {known}' if known else 'it computes on arrays, without gradients'}"
 
 
 # Functions jitted by Numba, given tensors: an error in place of Numba's.
@@ -622,3 +571,60 @@ def _refused_by_numba(x: Any, context: Any) -> None:
         "tape.parameters(module), where Python runs it, call its .py_func, or make an operation of it and its vjp, "
         "tape.custom(forward, vjp)"
     )
+
+
+# SciPy's solvers run on tensors where they are Python: the last iterates have a gradient, but not that of the solution.
+
+_SOLVERS, _INSIDE = "scipy.optimize.", ("scipy", "numpy", "tape")
+
+
+def refuse_iterates(frame: FrameType) -> None:
+    """Raise TypeError where a solver of SciPy's, which decides by a tensor, iterates on ones that require grad."""
+    if not frame.f_globals.get("__name__", "").startswith(_SOLVERS) or not modes.is_grad_enabled():
+        return
+    for x in frame.f_locals.values():
+        if isinstance(x, Tensor) and x._slot is not None:
+            raise _refused(x, "its iterates have another gradient than the solution")
+
+
+def refuse_result(x: Any) -> None:
+    """Raise TypeError where a solver of SciPy's first looks at what a function gives, and that requires grad.
+
+    What it would raise later, in native code, is printed there, and says less.
+    """
+    if isinstance(x, Tensor) and x._slot is not None and modes.is_grad_enabled() and _solver() is not None:
+        raise _refused(x, "a solver takes arrays, and loses the gradient")
+
+
+def refuse_detaching(frame: FrameType) -> None:
+    """Raise TypeError where a solver of SciPy's calls what returns NumPy's numbers without a gradient."""
+    solver = _solver(frame, direct=False)
+    if solver is not None:
+        raise TypeError(
+            f"{advice(_public(solver))}. The function uses a tensor that requires grad, and what it returns here has "
+            "no gradient by it. Write .detach() where that is meant"
+        )
+
+
+def _refused(x: Any, why: str) -> TypeError:
+    solver = _solver()
+    name = "SciPy's solver" if solver is None else advice(_public(solver))
+    return TypeError(
+        f"{name}. A tensor of shape {x.spec.shape} requires grad: {why}. Write .detach() where that is meant"
+    )
+
+
+def _solver(frame: FrameType | None = None, *, direct: bool = True) -> FrameType | None:
+    """Return the outermost frame of SciPy's solver that runs, or that has called this package with ``direct``."""
+    frame, solver = frame or sys._getframe(1), None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        module = frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if module.startswith(_SOLVERS):
+            solver = frame
+        elif package not in _INSIDE and (direct or solver is not None):
+            break
+        frame = frame.f_back
+    return solver

@@ -119,6 +119,7 @@ def to_bool(x: Tensor) -> bool:
     if x.spec.size != 1:
         amount = "no values" if x.spec.size == 0 else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
+    foreign_calls.refuse_iterates(sys._getframe(1))
     return bool(item(x))
 
 
@@ -175,7 +176,8 @@ def numbers_of(x: Tensor) -> Any:
 
 
 def warn_of_detaching(api: str) -> None:
-    """Warn that numbers leave the graph: what follows has no gradient."""
+    """Warn that numbers leave the graph: what follows has no gradient. TypeError where SciPy's solvers ask for them."""
+    foreign_calls.refuse_detaching(sys._getframe(1))
     warnings.warn(
         f"{api}: the function uses a tensor that requires grad, but was given NumPy's arrays and numbers, and so "
         "returns such: what follows has no gradient by that tensor. Pass the arguments as tensors, or .detach() it",

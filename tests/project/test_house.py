@@ -53,6 +53,7 @@ HOUSE = [
     "tape.autograd.function",
     "tape.sparse",
     "tape.quadrature",
+    "tape.implicit",
     "tape.distributions",
     "tape.stats",
     "tape.optimize",
@@ -111,7 +112,8 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what C calls functions
-    "tape.recording.foreign_calls": ("Elementwise", "Routine", "Reduction"),  # which functions errors say to write
+    "tape.recording.foreign_calls": ("Elementwise", "Reduction"),  # functions of numbers that have no gradient
+    "tape.recording.equivalents": ("Elementwise", "Routine", "Reduction"),  # which functions errors say to write
     "tape.recording.attributes": ("View",),  # detach is a view with another history
     "tape.engine.saved_tensors": (
         "View",
@@ -222,7 +224,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.examples.waveform", "max"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
-    ("tape.recording.foreign_calls", "t"): "a distribution",
+    ("tape.recording.equivalents", "t"): "a distribution",
     ("tape.programs.drawing", "dot"): "Graphviz's program",
     ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
     ("tape.numpy_interface.op_table", "all"): "of dtypes: all of them",

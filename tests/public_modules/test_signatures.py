@@ -146,7 +146,7 @@ OPEN = {
 
 NO_SIGNATURE = {
     "tape.autograd.GradcheckError", "tape.errors.CompileWarning", "tape.errors.DetachWarning",
-    "tape.errors.FileFormatError", "tape.errors.GradError", "tape.linalg.LinAlgError",
+    "tape.errors.ConvergenceError", "tape.errors.FileFormatError", "tape.errors.GradError", "tape.linalg.LinAlgError",
 }  # fmt: skip
 """Classes whose constructor is a builtin's, without one."""
 
