@@ -43,7 +43,8 @@ Routine(
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.matmul(t_a, b), None if t_b is None else np.matmul(a, t_b)
     ),
-    parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
+    parts=_products_parts, spreads=lambda sets, a, b: sets.product(a, b),
+    samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
 )  # fmt: skip
 
 
