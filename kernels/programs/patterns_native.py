@@ -170,7 +170,11 @@ def coloured_apart(
 def coloured_in_stars(
     starts: Array[int], near: Array[int], order: Array[int], colours: Array[int], seen: Array[int], count: int
 ) -> int:
-    """Colour as :func:`coloured_apart`, and so that a path of four vertices has three colours at least."""
+    """Colour as :func:`coloured_apart`, and so that a path of four vertices has three colours at least.
+
+    Behind the first ``count + 1`` of ``seen`` stands for each vertex whether a neighbour of it has another one of its
+    colour: paths through such a vertex are looked at.
+    """
     most = 0
     for k in range(count):
         v = order[k]
@@ -179,17 +183,37 @@ def coloured_in_stars(
             if w != v:
                 if colours[w] >= 0:
                     seen[colours[w]] = v
-                for f in range(starts[w], starts[w + 1]):
-                    x = near[f]
-                    if x != v and x != w and colours[x] >= 0 and seen[colours[x]] != v:
-                        taken = 1 if colours[w] < 0 else is_twice_near(starts, near, colours, x, w)
-                        seen[colours[x]] = v if taken != 0 else seen[colours[x]]
+                if colours[w] < 0 or seen[count + 1 + w] >= 0:
+                    forbid(starts, near, colours, seen, v, w)
         colour = 0
         while seen[colour] == v:
             colour += 1
         colours[v] = colour
         most = max(most, colour + 1)
+        for e in range(starts[v], starts[v + 1]):
+            if near[e] != v and colours[near[e]] >= 0:
+                note_twice(starts, near, colours, seen, v, near[e], count)
     return most
+
+
+def forbid(starts: Array[int], near: Array[int], colours: Array[int], seen: Array[int], v, w):
+    """Forbid the colours at the ends of paths v, w, x for v."""
+    for f in range(starts[w], starts[w + 1]):
+        x = near[f]
+        if x != v and x != w and colours[x] >= 0 and seen[colours[x]] != v:
+            taken = 1 if colours[w] < 0 else is_twice_near(starts, near, colours, x, w)
+            seen[colours[x]] = v if taken != 0 else seen[colours[x]]
+    return 0
+
+
+def note_twice(starts: Array[int], near: Array[int], colours: Array[int], seen: Array[int], v, x, count):
+    """Note the neighbours of x that have the colour of v, if there are others than v."""
+    for f in range(starts[x], starts[x + 1]):
+        w = near[f]
+        if w != v and w != x and colours[w] == colours[v]:
+            seen[count + 1 + w] = 1
+            seen[count + 1 + v] = 1
+    return 0
 
 
 def is_twice_near(starts: Array[int], near: Array[int], colours: Array[int], x, w):

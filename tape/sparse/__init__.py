@@ -11,7 +11,7 @@ array([[1., 0., 0., 0.],
        [0., 0., 3., 2.]])
 """
 
-from tape.sparse.colouring import Colouring, colouring
+from tape.sparse.colourings import Colouring, colouring
 from tape.sparse.derivatives import SparseDerivative, hessian, jacobian
 from tape.sparse.matrices import CSR, coo, csr, spsolve
 

@@ -16,7 +16,7 @@ from tape.compiled.compiled_gradient import compile as compiled
 from tape.compiled.recordings import record_call
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
-from tape.sparse.colouring import Colouring, colouring
+from tape.sparse.colourings import Colouring, colouring
 from tape.sparse.matrices import CSR
 from tape.tensors import modes, pytrees
 from tape.tensors.tensor import Tensor, as_array, constant_tensor

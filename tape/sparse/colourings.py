@@ -13,6 +13,8 @@ from kernels.native.memory import where
 
 ORDERS = ("natural", "largest first", "smallest last")
 _LARGEST_GRAPH = 1 << 25  # neighbours, counted twice, of a graph that is coloured
+_MOST_STEPS = 1 << 29  # from vertex to vertex, of a colouring by stars
+_AGAIN = 9  # times that a graph is coloured again
 _FEW = 24  # cuts between rows that are pulled and others that are tried
 
 
@@ -44,8 +46,9 @@ def colouring(pattern: Any, by: str | None = None, order: str | None = None) -> 
     the others, or columns, are computed apart) or, of a symmetric matrix, of columns of which each element is in one of
     two (``"stars"``). Columns of one colour have no row in common; rows likewise. A colouring by stars has no path of
     four vertices in two colours. Without ``by`` it is what needs fewest colours; rows if these need no more.
-    ``order``, ``"natural"``, ``"largest first"`` or ``"smallest last"``, is the order in which columns get colours; the
-    best of them without. ValueError for other words, and for stars of a matrix that is not symmetric.
+    ``order``, ``"natural"``, ``"largest first"`` or ``"smallest last"``, is the order in which columns get colours;
+    without, it is the best of them, and of others that follow from it. ValueError for other words, and for stars of a
+    matrix that is not symmetric.
 
     Source: Gebremedhin, Manne and Pothen, What color is your Jacobian? SIAM Review 47 (2005).
 
@@ -96,18 +99,28 @@ def _apart(matrix: Any, order: str | None) -> tuple[Array, int]:
 
 
 def _greedy(way: str, graph: Any, order: str | None, least: int) -> tuple[Array, int]:
-    """Colour the vertices of a graph in one order, or in all until there are as few colours as there can be."""
-    native = jit.load_module("programs.patterns_native")
-    graph = graph.tocsr()
+    """Colour the vertices of a graph in one order, or in all until there are as few colours as there can be.
+
+    Of no order the best is coloured again, a colour's vertices together, by which there are never more colours.
+    """
+    native, graph = jit.load_module("programs.patterns_native"), graph.tocsr()
     n, starts, near = graph.shape[0], graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
-    best: tuple[Array, int] = np.zeros(n, np.int64), n + 1
-    for name in ORDERS if order is None else (order,):
-        colours, seen, chosen = np.full(n, -1), np.full(n + 1, -1), _order(name, starts, near)
-        count = getattr(native, way).entry_point(*map(where, (starts, near, chosen, colours, seen)), n)
-        if count < best[1]:
-            best = colours, count
+
+    def coloured(vertices: Array) -> tuple[Array, int]:
+        colours, seen = np.full(n, -1), np.full(2 * n + 1, -1)
+        vertices = np.ascontiguousarray(vertices)
+        return colours, getattr(native, way).entry_point(*map(where, (starts, near, vertices, colours, seen)), n)
+
+    best = coloured(_order(order or ORDERS[0], starts, near))
+    for name in ORDERS[1:] if order is None and best[1] > least else ():
+        best = min(best, coloured(_order(name, starts, near)), key=lambda one: one[1])
+    random = np.random.default_rng(0)
+    for again in range(_AGAIN if order is None else 0):
+        colours, count = best
         if count <= least:
             break
+        ranks = (-np.arange(count), -np.bincount(colours, minlength=count), random.permutation(count))[again % 3]
+        best = min(coloured(np.argsort(ranks[colours], kind="stable")), best, key=lambda one: one[1])
     return best
 
 
@@ -193,10 +206,11 @@ def _by_stars(matrix: Any, order: str | None) -> Colouring:
     if m != n or (matrix != matrix.T).nnz:
         raise ValueError(f"colouring: stars are of a symmetric pattern; this one, of {m} by {n}, is not")
     lengths = np.diff(matrix.indptr).astype(np.int64)
-    too_large = int((lengths**2).sum()) > _LARGEST_GRAPH
-    colours, count = (np.arange(n), n) if too_large else _greedy("coloured_in_stars", matrix, order, 1)
+    too_large = int((lengths**2).sum()) > _MOST_STEPS
+    colours, count = (np.arange(n), n) if too_large else _greedy("coloured_in_stars", matrix, order, 2)
     i, j = _coordinates(matrix)
-    keys = i * count + colours[j]  # an element is alone with its colour in its row, or its mirror image is
-    alone = np.bincount(keys, minlength=n * count)[keys] == 1
+    # An element is alone with its colour in its row, or its mirror image is.
+    _, which, times = np.unique(i * count + colours[j], return_inverse=True, return_counts=True)
+    alone = times[which] == 1
     places = np.where(alone, colours[j] * n + i, colours[i] * n + j)
     return Colouring(colours, np.full(m, -1), count, 0, places)
