@@ -92,8 +92,9 @@ class Plan:
 
     def __init__(self, of: SparseDerivative, back: Inverse) -> None:
         self._of, self._lock = of, Lock()
-        self.runs, self._rows, self._batches = 0, -1, True
         symmetric = of.name == "hessian"
+        self.runs, self._rows = 0, -1
+        self._batches = not symmetric  # whether programs compute all groups of rows at once: not those of gradients
 
         def values(vector: Any, *args: Any) -> Any:
             self.runs += 1
