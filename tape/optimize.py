@@ -37,10 +37,10 @@ def minimize(
     are by tape; a ``jac``, ``hess`` or ``hessp`` of one's own gets and returns structures as ``x0``, ``hess`` a matrix
     of the vector that ``tape.ravel`` makes of it, and ``jac=True`` says that ``fun`` returns the gradient too.
     Where there are many unknowns, and their pattern allows it, derivatives are computed by colours (``tape.sparse``);
-    ``trust-constr`` then gets sparse Hessians, and Jacobians of constraints. ``bounds`` are SciPy's, of that vector, or
-    for dicts and dataclasses a structure with pairs, or None, for leaves. Functions of ``constraints`` are functions of
-    the structure as well, with Jacobians by tape unless given. In the result, and for ``callback``, ``x`` is a
-    structure as ``x0``, and so is the gradient ``jac``.
+    ``trust-constr`` then gets sparse Hessians and Jacobians, of constraints too. ``bounds`` are SciPy's, of that
+    vector, or for dicts and dataclasses a structure with pairs, or None, for leaves. Functions of ``constraints`` are
+    functions of the structure as well, with Jacobians by tape unless given. In the result, and for ``callback``, ``x``
+    is a structure as ``x0``, and so is the gradient ``jac``.
 
     >>> start = {"a": 0.0, "b": np.ones(1)}
     >>> fit = tape.optimize.minimize(lambda p: (p["a"] - 1.0) ** 2 + ((p["b"] + 2.0) ** 2).sum(), start)
@@ -123,12 +123,12 @@ def root(
     return problem.result(solution, "x")
 
 
-def _is_sparse(derivative: sparse.SparseDerivative, start: Any) -> bool:
+def _is_sparse(derivative: sparse.SparseDerivative, start: Any, *args: Any) -> bool:
     """Whether a derivative is computed by few colours; what has no pattern is computed without."""
     if start.size < _LARGE:
         return False
     try:
-        pattern, colours = derivative.pattern(start), derivative.colouring(start)
+        pattern, colours = derivative.pattern(start, *args), derivative.colouring(start, *args)
     except (RuntimeError, ValueError):  # of a pattern; the function itself raises its own once more
         return False
     return bool(_WORTH * colours.count <= min(pattern.shape))
@@ -238,7 +238,7 @@ def _matrix(values: Any) -> Any:
 
 
 def _constraints(problem: _Problem, constraints: Any, method: Any) -> Any:
-    from scipy.optimize import NonlinearConstraint
+    from scipy.optimize import BFGS, NonlinearConstraint
 
     if isinstance(constraints, (list, tuple)):
         return [_constraints(problem, constraint, method) for constraint in constraints]
@@ -253,6 +253,11 @@ def _constraints(problem: _Problem, constraints: Any, method: Any) -> Any:
     takes_sparse = isinstance(method, str) and method.lower() == _TAKES_SPARSE
     jac = None if constraints.jac == "2-point" else constraints.jac
     made.jac = problem.jacobian(constraints.fun, jac, (), as_sparse=takes_sparse)
+    if takes_sparse and jac is None and isinstance(constraints.hess, BFGS):  # as it is unless given
+        call = problem.call(constraints.fun, ())
+        by_colours = sparse.hessian(lambda v, weights: (raveled(call(v))[0] * weights).sum())
+        if _is_sparse(by_colours, problem.start, np.ones_like(made.fun(problem.start))):
+            made.hess = by_colours
     return made
 
 

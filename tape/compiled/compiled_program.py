@@ -107,7 +107,7 @@ class CompiledProgram(Program):
 
     def alone(self) -> Recipe:
         """Return the recipe with what comes from outside as constants, which have the values that it has now."""
-        recipe, count = self._recipe, self._given
+        recipe, count = self._recipe, self._argument_count
         nodes = [*recipe.nodes]
         for node, value in zip(recipe.arguments[count:], self.outside(), strict=True):
             held = np.array(value._value if isinstance(value, Tensor) else value)
@@ -174,7 +174,7 @@ class CompiledProgram(Program):
         ]
 
     @property
-    def _given(self) -> int:
+    def _argument_count(self) -> int:
         """How many of the recipe's arguments those of a call are: the others come from outside."""
         return len(self._recipe.arguments) - len(self._outside)
 

@@ -526,12 +526,14 @@ class Program(Seen):
         from scipy.sparse import csr_array
 
         recipe = self._complete
-        unknowns = [node for node in recipe.arguments[: self._given] if recipe.nodes[node].spec.dtype.kind == "f"]
+        unknowns = [
+            node for node in recipe.arguments[: self._argument_count] if recipe.nodes[node].spec.dtype.kind == "f"
+        ]
         indptr, indices, shape = pattern_of_recipe(recipe, unknowns)
         return csr_array((np.ones(len(indices), np.bool_), indices, indptr), shape=shape)
 
     @property
-    def _given(self) -> int:
+    def _argument_count(self) -> int:
         """How many of the recipe's arguments those of a call are."""
         return len(self._recipe.arguments)
 

@@ -11,6 +11,7 @@ array([[1., 0., 0., 0.],
        [0., 0., 3., 2.]])
 """
 
+from kernels.operations.interpolation import pattern_of  # noqa: F401 (pickles name it here)
 from tape.sparse.colourings import Colouring, colouring
 from tape.sparse.derivatives import SparseDerivative, hessian, jacobian
 from tape.sparse.matrices import CSR, coo, csr, spsolve
