@@ -26,6 +26,7 @@ from kernels.rules.scalar_loops import NodeRef
 MOST_MEMBERS = 1 << 27
 """Members of all sets together, of 8 bytes each: of a pattern with more there is no use."""
 _REMEMBERED = 1 << 14  # unions
+_LOOK = 1 << 22  # members, at least, from which on sets that are of no use are dropped
 _STEPS_OF_SETS = 8
 
 
@@ -51,6 +52,7 @@ class Sets:
         self.head[SetTable.sets], self.head[SetTable.room] = 4 * count + 62, 4 * count + 64
         self.head[SetTable.memo_mask] = _REMEMBERED - 1
         self._rehash(8 * count)
+        self._next_look = max(_LOOK, 2 * count)
 
     def _hold(self, name: str, values: Array, room: int) -> None:
         block = np.zeros(room, np.int64)
@@ -82,6 +84,31 @@ class Sets:
             self.head[SetTable.sets] = 2 * count + 62
         if 2 * count >= self.head[SetTable.mask]:
             self._rehash(4 * count)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many sets were made since the last look that most of them may be of no use by now."""
+        return bool(self.head[SetTable.used] > self._next_look)
+
+    def keep(self, memory: Iterable[Array]) -> None:
+        """Drop all sets but those in some memory, where they get other numbers."""
+        arrays, first = list(memory), self.universe + 1
+        used = np.unique(np.concatenate([np.unique(x) for x in arrays] or [np.zeros(0, np.int64)]))
+        used = used[used >= first]
+        indptr, members = self.rows(used)
+        hashes = self._blocks["hashes"][used]
+        for array in arrays:
+            at = array >= first
+            array[at] = first + np.searchsorted(used, array[at])
+        count = first + len(used)
+        blocks, end = self._blocks, self.universe + len(members)
+        blocks["starts"][first : count + 1] = self.universe + indptr
+        blocks["hashes"][first:count] = hashes
+        blocks["pool"][self.universe : end] = members
+        blocks["memo"][:] = 0
+        self.head[SetTable.count], self.head[SetTable.used] = count, end
+        self._rehash(len(blocks["table"]))
+        self._next_look = max(_LOOK, 2 * end)
 
     def sizes(self, sets: Array) -> Array:
         """Return how many members sets have."""
@@ -206,6 +233,8 @@ class Dependence:
             self._done(step)
             for base in self._last.get(at, ()):
                 self.memory.pop(base, None)
+            if self.sets.is_full:
+                self.sets.keep(self.memory.values())
             at += 1
 
     def _repeated(self, loop: RecipeLoop) -> None:

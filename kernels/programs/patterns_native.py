@@ -167,6 +167,29 @@ def coloured_apart(
     return most
 
 
+def coloured_by_rows(
+    starts: Array[int], columns: Array[int], column_starts: Array[int], rows: Array[int], colours: Array[int],
+    seen: Array[int], count: int,
+) -> int:  # fmt: skip
+    """Colour the columns of a matrix so that those of a row have several colours; return the number of colours.
+
+    It is given by rows and by columns; the graph of columns that meet need not be there.
+    """
+    most = 0
+    for v in range(count):
+        for e in range(column_starts[v], column_starts[v + 1]):
+            for f in range(starts[rows[e]], starts[rows[e] + 1]):
+                w = columns[f]
+                if w < v:
+                    seen[colours[w]] = v
+        colour = 0
+        while seen[colour] == v:
+            colour += 1
+        colours[v] = colour
+        most = max(most, colour + 1)
+    return most
+
+
 def coloured_in_stars(
     starts: Array[int], near: Array[int], order: Array[int], colours: Array[int], seen: Array[int], count: int
 ) -> int:

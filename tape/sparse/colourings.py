@@ -12,10 +12,10 @@ from kernels.language import jit
 from kernels.native.memory import where
 
 ORDERS = ("natural", "largest first", "smallest last")
-_LARGEST_GRAPH = 1 << 25  # neighbours, counted twice, of a graph that is coloured
-_MOST_STEPS = 1 << 29  # from vertex to vertex, of a colouring by stars
+_LARGEST_GRAPH = 1 << 25  # neighbours, some counted several times, of a graph that is made
+_MOST_STEPS = 1 << 29  # from vertex to vertex, of a colouring
 _AGAIN = 9  # times that a graph is coloured again
-_FEW = 24  # cuts between rows that are pulled and others that are tried
+_FEW = 24  # cuts between rows that are pulled and others that are tried; columns that are coloured in any case
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,21 @@ def _is_uneven(matrix: Any) -> bool:
 
 
 def _apart(matrix: Any, order: str | None) -> tuple[Array, int]:
-    """Colour the columns so that those of one colour have no row in common; a colour each where rows are too long."""
-    lengths = np.diff(matrix.indptr).astype(np.int64)
-    if int((lengths**2).sum()) > _LARGEST_GRAPH:
-        return np.arange(matrix.shape[1]), matrix.shape[1]
-    return _greedy("coloured_apart", matrix.T.tocsr() @ matrix, order, _longest(matrix))
+    """Colour the columns so that those of one colour have no row in common.
+
+    Each has its own where a row has half of them. Where the graph of columns that meet is large it is not made.
+    """
+    n, lengths = matrix.shape[1], np.diff(matrix.indptr).astype(np.int64)
+    steps, longest = int((lengths**2).sum()), _longest(matrix)
+    if n > _FEW and 2 * longest > n:
+        return np.arange(n), n
+    turned = matrix.T.tocsr()
+    if steps <= _LARGEST_GRAPH:
+        return _greedy("coloured_apart", turned @ matrix, order, longest)
+    colours, seen = np.full(n, -1), np.full(n + 1, -1)
+    arrays = [x.astype(np.int64) for x in (matrix.indptr, matrix.indices, turned.indptr, turned.indices)]
+    by_rows = jit.load_module("programs.patterns_native").coloured_by_rows.entry_point
+    return colours, by_rows(*map(where, (*arrays, colours, seen)), n)
 
 
 def _greedy(way: str, graph: Any, order: str | None, least: int) -> tuple[Array, int]:

@@ -110,7 +110,7 @@ class Plan:
 
         def weighted(vectors: Any, weights: Any, args: Any) -> Any:
             results = vmap(lambda vector: values(vector, *args))(vectors)
-            _check_size(results.shape[1], weights)
+            _check_size(results.shape[1], weights.shape[1])
             return (results * weights).sum()
 
         self._forward, self._pulls = compiled(values), compiled(value_and_grad(weighted))
@@ -122,47 +122,56 @@ class Plan:
         leaves = pytrees.flattened((vector, args), none=True)[0]
         arrays = modes.current().recorder is None and not any(isinstance(x, Tensor) for x in leaves)
         while True:
+            pattern, parts = self.pattern, self._parts
             try:
-                swept, known, colours, pattern = self._swept(vector, args, arrays=arrays)
+                swept, known = self._swept(vector, args, parts, arrays=arrays)
             except _OtherSizeError:
                 self.check(vector, args)
             else:
                 if known or not self.check(vector, args):
-                    return _assembled(pattern, colours, swept)
+                    return _assembled(pattern, parts, swept)
 
-    def _swept(self, vector: Any, args: tuple[Any, ...], *, arrays: bool) -> tuple[Any, ...]:
-        """Return all sums of columns and rows, whether replays gave them, and the colours and pattern that they are of.
+    def _swept(
+        self, vector: Any, args: tuple[Any, ...], parts: Sequence[Part], *, arrays: bool
+    ) -> tuple[Sequence[Any], bool]:
+        """Return the elements of each part, and whether replays gave them.
 
         What is not known to be replayed, and every program whose loops a value ends, may depend on other elements.
         """
-        runs, colours, pattern, by = self.runs, self.colours, self.pattern, self._pulls
-        pulls = arrays and self._batches and colours.row_count > 0
-        rows, swept = self._pulled_at_once(vector, args) if pulls else None, ()
-        if rows is None or colours.column_count:
+        swept: dict[int, Any] = {}
+        runs, by = self.runs, self._pulls
+        if arrays and self._batches:
+            swept = self._pulled_at_once(vector, args, parts)
+        known = self.runs == runs
+        if len(swept) < len(parts):
             runs, by = self.runs, self._forward
             by(vector, *args)
             known = self.runs == runs
-            weights = self._weights[: 0 if rows is not None else None]
-            swept = _swept(self._of.name, self._values, vector, self._seeds, weights, args)
-        else:
-            known = self.runs == runs
+            others = {k: part for k, part in enumerate(parts) if k not in swept}
+            rest = _swept(self._of.name, self._values, vector, list(others.values()), args)
+            swept |= dict(zip(others, rest, strict=True))
         known = known and not any(program.has_loops for program in by.programs)
-        return (*swept, *(() if rows is None else (rows,))), known, colours, pattern
+        return [swept[k] for k in range(len(parts))], known
 
-    def _pulled_at_once(self, vector: Array, args: tuple[Any, ...]) -> Any:
-        """Return what all groups of rows give, by one program; None where the function cannot be mapped."""
-        vectors = np.broadcast_to(vector, (len(self._weights), len(vector))).copy()
-        try:
-            return self._pulls(vectors, self._weights, args)[1]
-        except _OtherSizeError:
-            raise
-        except (RuntimeError, TypeError):
-            self._batches = False  # an error of the function itself comes again
-            return None
+    def _pulled_at_once(self, vector: Array, args: tuple[Any, ...], parts: Sequence[Part]) -> dict[int, Any]:
+        """Return the elements of the parts that are sums of rows, by one program; none if it cannot be mapped."""
+        swept: dict[int, Any] = {}
+        for k, part in enumerate(parts):
+            if part.pulls:
+                weights = part.seeds()
+                vectors = np.broadcast_to(vector, (len(weights), len(vector))).copy()
+                try:
+                    swept[k] = np.reshape(self._pulls(vectors, weights, args)[1], -1)[part.places]
+                except _OtherSizeError:
+                    raise
+                except (RuntimeError, TypeError):
+                    self._batches = False  # an error of the function itself comes again
+                    return {}
+        return swept
 
     def check(self, vector: Any, args: tuple[Any, ...]) -> bool:
         """Record the function at a point; return whether its pattern there has elements that were not known."""
-        pattern = _recorded_pattern(self._of.name, self._values, vector, args)
+        pattern, size = _recorded_pattern(self._of.name, self._values, vector, args)
         if self._of.name == "hessian":
             pattern = pattern + pattern.T
         with self._lock:
@@ -172,17 +181,16 @@ class Plan:
                     return False
             pattern.data[:] = 1
             pattern.sort_indices()
-            self._take(pattern, np.dtype(vector.dtype))
+            self._take(pattern, size, np.dtype(vector.dtype))
             return True
 
-    def _take(self, pattern: Any, dtype: np.dtype[Any]) -> None:
-        self.pattern = pattern
-        self.colours = colours = colouring(pattern, self._way, self._of.order)
+    def _take(self, pattern: Any, size: int, dtype: np.dtype[Any]) -> None:
+        colours = colouring(pattern, self._way, self._of.order)
         if self._way == "stars":  # sums of columns are sums of rows
             nothing, count = np.full(len(colours.columns), -1), colours.column_count
-            self.colours = colours = Colouring(nothing, colours.columns, 0, count, colours.places)
-        self._seeds = _groups(colours.columns, colours.column_count, dtype)
-        self._weights = _groups(colours.rows, colours.row_count, dtype)
+            colours = Colouring(nothing, colours.columns, 0, count, colours.places)
+        self.pattern, self.colours = pattern, colours
+        self._parts = _parts_of(colours, pattern.shape, size, dtype)
         self._rows = pattern.shape[0]
 
 
@@ -190,34 +198,82 @@ class _OtherSizeError(RuntimeError):
     """A call has another number of results than the one that was recorded last."""
 
 
-def _check_size(size: int, weights: Any) -> None:
-    if weights.shape[1] != size:
-        raise _OtherSizeError(f"the function returned {weights.shape[1]} elements, then {size}")
+def _check_size(size: int, before: int) -> None:
+    if before != size:
+        raise _OtherSizeError(f"the function returned {before} elements, then {size}")
 
 
-def _groups(colours: Array, count: int, dtype: np.dtype[Any]) -> Array:
-    """Return for each colour the sum of the unit vectors of that colour."""
-    groups = np.zeros((count, len(colours)), dtype)
-    at = np.flatnonzero(colours >= 0)
-    groups[colours[at], at] = 1
-    return groups
+class Part:
+    """Some colours, of columns or, with ``pulls``, of rows: so many that what sweeps them keeps to some memory.
+
+    ``at`` are the elements of the pattern that they give, ``places`` where these are among the results.
+    """
+
+    def __init__(self, colours: Array, start: int, count: int, *, pulls: bool, rows: int, dtype: np.dtype[Any]) -> None:
+        self._rows, self._colours, self._start, self._count, self.pulls, self._dtype = (
+            rows,
+            colours,
+            start,
+            count,
+            pulls,
+            dtype,
+        )
+        self._held = self.seeds() if count * len(colours) <= _MOST_HELD else None
+        self.at = self.places = np.zeros(0, np.int64)
+
+    def seeds(self) -> Array:
+        """Return for each colour the sum of the unit vectors of that colour, which nobody writes to."""
+        held = getattr(self, "_held", None)
+        if held is not None:
+            return held  # type: ignore[no-any-return]
+        seeds = np.zeros((self._count, len(self._colours)), self._dtype)
+        at = np.flatnonzero((self._colours >= self._start) & (self._colours < self._start + self._count))
+        seeds[self._colours[at] - self._start, at] = 1
+        return seeds
+
+    def check(self, size: int) -> None:
+        """Raise unless there are so many results as rows."""
+        _check_size(size, self._rows)
 
 
-def _swept(
-    name: str, fun: Callable[..., Any], vector: Any, seeds: Array, weights: Array, args: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """Return the derivatives for all groups of columns, and of rows: matrices, a row for each."""
-    point = Evaluation(name, fun, (vector, *args), 0, {}, has_aux=False)
+_MOST_HELD = 1 << 25  # elements of groups that are kept for the next call
+_MOST_BYTES = 1 << 28  # of what a program, or a sweep, of several colours needs, about
+
+
+def _parts_of(colours: Colouring, shape: tuple[int, int], size: int, dtype: np.dtype[Any]) -> list[Part]:
+    """Divide colours into parts; ``size`` is how many bytes the values of the function need."""
+    parts, end = list[Part](), 0
+    order = np.argsort(colours.places, kind="stable")
+    places = colours.places[order]
+    for pulls, of, count in ((False, colours.columns, colours.column_count), (True, colours.rows, colours.row_count)):
+        length = shape[pulls]
+        many = -(-count * size // _MOST_BYTES)  # parts
+        step = -(-count // max(min(many, count), 1))
+        for start in range(0, count, step or 1):
+            part = Part(of, start, step, pulls=pulls, rows=shape[0], dtype=dtype)
+            begin = end + start * length
+            low, high = np.searchsorted(places, (begin, min(begin + step * length, end + count * length)))
+            part.at, part.places = order[low:high], places[low:high] - begin
+            parts.append(part)
+        end += count * length
+    return parts
+
+
+def _swept(name: str, fun: Callable[..., Any], vector: Any, parts: Sequence[Part], args: tuple[Any, ...]) -> list[Any]:
+    """Return the elements that each part gives, by native sweeps of all of its colours."""
+    point, elements = Evaluation(name, fun, (vector, *args), 0, {}, has_aux=False), list[Tensor]()
     point.check_tensors(name)
-    swept_groups: list[Tensor] = []
-    _check_size(point.outputs[0].size, weights)
-    if len(seeds):
-        swept = pushed(point.outputs, point.inputs, [constant_tensor(seeds)], batch=len(seeds))
-        swept_groups += zeros_for(swept, point.outputs, (len(seeds),))
-    if len(weights):
-        swept = pulled(point.outputs, point.inputs, [constant_tensor(weights)], batch=len(weights), retain=True)
-        swept_groups += zeros_for(swept, point.inputs, (len(weights),))
-    results = tuple([point.out([x], _LEAF) for x in swept_groups])
+    for part in parts:
+        part.check(point.outputs[0].size)
+        seeds = part.seeds()
+        if part.pulls:
+            swept = pulled(point.outputs, point.inputs, [constant_tensor(seeds)], batch=len(seeds), retain=True)
+            (full,) = zeros_for(swept, point.inputs, (len(seeds),))
+        else:
+            swept = pushed(point.outputs, point.inputs, [constant_tensor(seeds)], batch=len(seeds))
+            (full,) = zeros_for(swept, point.outputs, (len(seeds),))
+        elements.append(views.reshape(full, -1)[constant_tensor(part.places)])
+    results = [point.out([x], _LEAF) for x in elements]
     point.release()
     return point.finished(results)[1]  # type: ignore[no-any-return]
 
@@ -225,8 +281,11 @@ def _swept(
 _LEAF = pytrees.flattened(0.0)[1]
 
 
-def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tuple[Any, ...]) -> Any:
-    """Return SciPy's csr_array of ones where the derivative at a point may be other than zero."""
+def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tuple[Any, ...]) -> tuple[Any, int]:
+    """Return where the derivative at a point may be other than zero, and how many bytes the values need.
+
+    It is SciPy's csr_array of ones.
+    """
     from scipy.sparse import csr_array
 
     array = np.array(as_array(vector.detach()) if isinstance(vector, Tensor) else vector)
@@ -245,17 +304,22 @@ def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tup
     recording.keep_all()
     recipe = recording.recipe
     indptr, indices, shape = pattern_of_recipe(recipe, recipe.arguments[:1])
-    return csr_array((np.ones(len(indices), np.int64), indices, indptr), shape=shape)
+    size = sum(node.spec.bytes for node in recipe.nodes if node.base is None)
+    return csr_array((np.ones(len(indices), np.int64), indices, indptr), shape=shape), size
 
 
-def _assembled(pattern: Any, colours: Colouring, swept: tuple[Any, ...]) -> Any:
+def _assembled(pattern: Any, parts: Sequence[Part], swept: Sequence[Any]) -> Any:
     from scipy.sparse import csr_array
 
+    order = [part.at for part in parts]
     if any(isinstance(x, Tensor) for x in swept):
-        joined = views.cat([views.reshape(x, -1) for x in swept])
-        return CSR(joined[constant_tensor(colours.places)], pattern.indices, pattern.indptr, pattern.shape)
-    flat = np.concatenate([np.reshape(x, -1) for x in swept])
-    return csr_array((flat[colours.places], pattern.indices, pattern.indptr), shape=pattern.shape)
+        places = np.argsort(np.concatenate(order))
+        joined = views.cat(list(swept))[constant_tensor(places)]
+        return CSR(joined, pattern.indices, pattern.indptr, pattern.shape)
+    data = np.empty(pattern.nnz, swept[0].dtype if swept else np.float64)
+    for at, values in zip(order, swept, strict=True):
+        data[at] = values
+    return csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
 
 
 def jacobian(fun: Callable[..., Any], *, by: str | None = None, order: str | None = None) -> SparseDerivative:

@@ -73,6 +73,13 @@ def test_every_element_of_many_is_recovered(seed: int, m: int, n: int, density: 
     assert wrong(seed, m, n, density) == 0
 
 
+@quick
+def test_large_graphs_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(colourings, "_LARGEST_GRAPH", 10)
+    assert sum(wrong(seed, 30, 40, 0.1) for seed in range(8)) == 0
+    assert tape.sparse.colouring(band(50, -1, 0, 1)).count == 3
+
+
 def test_planted_faults_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     greedy = colourings._greedy
     monkeypatch.setattr(colourings, "_greedy", lambda _, *rest: greedy("coloured_apart", *rest))

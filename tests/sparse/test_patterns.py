@@ -239,6 +239,21 @@ def test_a_dense_pattern_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @quick
+def test_sets_of_no_more_use_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def smoothed(x: Any) -> Any:
+        for _ in range(12):
+            x = 0.5 * x + 0.25 * (tape.roll(x, 1) + tape.roll(x, -1))
+        return x
+
+    expected = tape.record(smoothed, np.ones(60)).pattern()
+    monkeypatch.setattr(patterns, "_LOOK", 200)
+    monkeypatch.setattr(patterns, "MOST_MEMBERS", 6000)
+    assert (tape.record(smoothed, np.ones(60)).pattern() != expected).nnz == 0
+    assert expected.nnz == 60 * 25
+    assert _each_alone() == 0
+
+
+@quick
 def test_large_sets_are_kept_once() -> None:
     program = tape.record(lambda x: (x * x.sum())[1:] - x[:-1], np.ones(700))
     assert program.pattern().nnz == 699 * 700

@@ -123,6 +123,21 @@ def test_a_pattern_that_is_too_small_is_noticed() -> None:
 
 
 @quick
+def test_colours_are_swept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derivatives, "_MOST_BYTES", 300)
+    monkeypatch.setattr(derivatives, "_MOST_HELD", 20)
+    for function in (chain, arrow, tall, branch, force):
+        for by in ("columns", "rows", "both"):
+            sparse = tape.sparse.jacobian(function, by=by)
+            for x in points(5):
+                np.testing.assert_allclose(sparse(x).toarray(), tape.func.jacrev(function)(x), atol=1e-12)
+            (plan,) = sparse._plans.values()
+            assert len(plan._parts) > 1
+            found = sparse(tape.tensor(x)).to_dense().numpy()
+            np.testing.assert_allclose(found, tape.func.jacrev(function)(x), atol=1e-12)
+
+
+@quick
 def test_indices_that_are_arguments() -> None:
     def read(x: Any, at: Any) -> Any:
         return x[at] * x[:3]
