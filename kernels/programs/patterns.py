@@ -52,7 +52,7 @@ class Sets:
         self.head[SetTable.sets], self.head[SetTable.room] = 4 * count + 62, 4 * count + 64
         self.head[SetTable.memo_mask] = _REMEMBERED - 1
         self._rehash(8 * count)
-        self._next_look = max(_LOOK, 2 * count)
+        self._next_look = max(_LOOK, 8 * count)
 
     def _hold(self, name: str, values: Array, room: int) -> None:
         block = np.zeros(room, np.int64)
@@ -92,14 +92,16 @@ class Sets:
 
     def keep(self, memory: Iterable[Array]) -> None:
         """Drop all sets but those in some memory, where they get other numbers."""
-        arrays, first = list(memory), self.universe + 1
-        used = np.unique(np.concatenate([np.unique(x) for x in arrays] or [np.zeros(0, np.int64)]))
-        used = used[used >= first]
+        arrays, first, numbers = list(memory), self.universe + 1, np.arange(self.head[SetTable.count])
+        is_used = np.zeros(len(numbers), np.bool_)
+        for array in arrays:
+            is_used[array] = True
+        used = first + np.flatnonzero(is_used[first:])
         indptr, members = self.rows(used)
         hashes = self._blocks["hashes"][used]
+        numbers[used] = np.arange(first, first + len(used))
         for array in arrays:
-            at = array >= first
-            array[at] = first + np.searchsorted(used, array[at])
+            array[...] = numbers[array]
         count = first + len(used)
         blocks, end = self._blocks, self.universe + len(members)
         blocks["starts"][first : count + 1] = self.universe + indptr

@@ -272,7 +272,7 @@ def _swept(name: str, fun: Callable[..., Any], vector: Any, parts: Sequence[Part
         else:
             swept = pushed(point.outputs, point.inputs, [constant_tensor(seeds)], batch=len(seeds))
             (full,) = zeros_for(swept, point.outputs, (len(seeds),))
-        elements.append(views.reshape(full, -1)[constant_tensor(part.places)])
+        elements.append(full[tuple(map(constant_tensor, np.divmod(part.places, full.shape[1])))])
     results = [point.out([x], _LEAF) for x in elements]
     point.release()
     return point.finished(results)[1]  # type: ignore[no-any-return]
