@@ -53,7 +53,7 @@ class Routine(Op):
     return lists of what is side by side along the last axes, or NotImplemented; then ``direct(*shapes, **params)``
     names the function of kernels.rules.dense_native that the program calls, or "". ``spreads(sets, a, b, **params)``
     says which elements of operands those of the result depend on, with the methods of kernels.programs.patterns.Sets;
-    without, on all along the axes ``dim`` or ``dims``, and where none are named on all of all operands.
+    without it, or where it is None, on all along ``dim`` or ``dims``, and where there are none on all operands.
     ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.
     """

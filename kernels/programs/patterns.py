@@ -351,7 +351,7 @@ def _of_routine(flow: Dependence, step: Step) -> Array | None:
     if not op.differentiable:
         return np.zeros((), np.int64)
     params, read = dict(step.params[0]), list(map(flow.operand, step.operands))
-    if op.spreads is not None:
+    if op.spreads is not None and not step.params[1:]:
         return op.spreads(flow.sets, *read, **params)  # type: ignore[no-any-return]
     axes = params.get("dims", (params["dim"],) if "dim" in params else None)
     several = step.params[1:] or len(op.results) > 1

@@ -231,6 +231,22 @@ def test_products_and_scans_are_dense_in_their_axes_alone() -> None:
 
 
 @quick
+@pytest.mark.parametrize("name", ["solve", "inv", "det", "cholesky", "bmm"])
+def test_matrices_of_a_batch_are_apart(name: str) -> None:
+    def call(x: Any) -> Any:
+        a = x.reshape(3, 2, 2)
+        a = a @ a.transpose(1, 2) + NAMES["eye"]
+        two = name in ("solve", "bmm")
+        return getattr(tape if name == "bmm" else tape.linalg, name)(a, a) if two else getattr(tape.linalg, name)(a)
+
+    x = np.random.default_rng(0).uniform(0.5, 1.0, 12)
+    program = tape.record(call, x)
+    assert missing(program, jacobian(call, x)) == 0
+    blocks = np.kron(np.eye(3, dtype=bool), np.ones((program.pattern().shape[0] // 3, 4), bool))
+    assert not (program.pattern().toarray() & ~blocks).any()
+
+
+@quick
 def test_a_dense_pattern_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MOST_MEMBERS", 1000)
     with pytest.raises(ValueError, match="dense"):
