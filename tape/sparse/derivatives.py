@@ -19,7 +19,7 @@ from tape.recording import views
 from tape.sparse.colourings import Colouring, colouring
 from tape.sparse.matrices import CSR
 from tape.tensors import modes, pytrees
-from tape.tensors.tensor import Tensor, as_array, constant_tensor
+from tape.tensors.tensor import Tensor, constant_tensor
 from tape.transforms.points import Evaluation, pulled, pushed, zeros_for
 from tape.transforms.value_and_grad import value_and_grad
 from tape.transforms.vmap import vmap
@@ -144,9 +144,11 @@ class Plan:
             swept = self._pulled_at_once(vector, args, parts)
         known = self.runs == runs
         if len(swept) < len(parts):
-            runs, by = self.runs, self._forward
-            by(vector, *args)
-            known = self.runs == runs
+            known, by = False, self._forward
+            if modes.current().recorder is None:
+                runs = self.runs
+                by(vector, *args)
+                known = self.runs == runs
             others = {k: part for k, part in enumerate(parts) if k not in swept}
             rest = _swept(self._of.name, self._values, vector, list(others.values()), args)
             swept |= dict(zip(others, rest, strict=True))
@@ -288,7 +290,7 @@ def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tup
     """
     from scipy.sparse import csr_array
 
-    array = np.array(as_array(vector.detach()) if isinstance(vector, Tensor) else vector)
+    array = np.array(vector._value if isinstance(vector, Tensor) else vector)
     call = call_of((array, *args), {}, (), ())
 
     def run(tensors: Sequence[Tensor]) -> Any:

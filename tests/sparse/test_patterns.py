@@ -184,6 +184,8 @@ def test_random_programs_of_two_arrays(seed: int) -> None:
     if any(np.asarray(z).dtype != np.float64 for z in (x, y)):
         pytest.skip("single precision")
 
+    rest = [tape.tensor(z) for z in rest]
+
     def call(x: Any, y: Any) -> Any:
         result = program.function(x, y, *rest)
         return result[0] if isinstance(result, tuple) else result
