@@ -7,7 +7,7 @@ measured again until one fits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench import array_workloads, workloads
 from bench.workloads import CHAINS, MatrixWorkload, Workload
@@ -317,7 +317,23 @@ IMPLICIT_ROOTS = {
     for name in ("tridiagonal, n = 1000", "Laplacian, n = 1024")
 }
 
+_SPARSE = {
+    "pattern and colouring": Bar("", at_most=1.0, unit=" s"), "colours": Bar(""),
+    "Jacobian / (colours x compiled jvp)": Bar("", at_most=1.5),
+    **{f"{rival} / tape": Bar("", at_least=1.0) for rival in ("asdex", "sparsejac", "CasADi")},
+}  # fmt: skip
+_PUBLISHED = {  # the most colours that greedy colourings are known to need
+    "Brusselator 2-D, 100 x 100": 12, "Laplacian 2-D, 100 x 100": 7, "chain of 20,000": 3, "arrow of 400": 3,
+    "optimal control, 5,000 nodes": 6,
+}  # fmt: skip
+SPARSE = {
+    (name, what): replace(bar, name=f"{name}: {what}", at_most=colours if what == "colours" else bar.at_most)
+    for name, colours in _PUBLISHED.items()
+    for what, bar in _SPARSE.items()
+}
+
 ALL: tuple[Bar, ...] = (
+    *SPARSE.values(),
     *TIMES_FASTER,
     *MATRICES,
     *TRANSFORMS.values(),

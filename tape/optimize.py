@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import func
+from tape import func, sparse
 from tape.operations.diagonals import raveled
 from tape.tensors import grad_modes, pytrees
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -22,7 +22,10 @@ __all__ = ["least_squares", "minimize", "root"]
 
 _WITHOUT_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 _WITH_HESSIAN = {"dogleg", "trust-exact"}
-_WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+_TAKES_SPARSE = "trust-constr"
+_WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", _TAKES_SPARSE}
+_LARGE = 64  # unknowns from which on derivatives may be sparse
+_WORTH = 4  # rows, and columns, for each colour of derivatives that are computed so
 
 
 def minimize(
@@ -36,9 +39,11 @@ def minimize(
     tensors in place of them, and returns one element. Gradients, and second derivatives where the method wants them,
     are by tape; a ``jac``, ``hess`` or ``hessp`` of one's own gets and returns structures as ``x0``, ``hess`` a matrix
     of the vector that ``tape.ravel`` makes of it, and ``jac=True`` says that ``fun`` returns the gradient too.
-    ``bounds`` are SciPy's, of that vector, or for dicts and dataclasses a structure with pairs, or None, for leaves.
-    Functions of ``constraints`` are functions of the structure as well, with Jacobians by tape unless given. In the
-    result, and for ``callback``, ``x`` is a structure as ``x0``, and so is the gradient ``jac``.
+    Where there are many unknowns, and their pattern allows it, derivatives are computed by colours (``tape.sparse``);
+    ``trust-constr`` then gets sparse Hessians and Jacobians, of constraints too. ``bounds`` are SciPy's, of that
+    vector, or for dicts and dataclasses a structure with pairs, or None, for leaves. Functions of ``constraints`` are
+    functions of the structure as well, with Jacobians by tape unless given. In the result, and for ``callback``, ``x``
+    is a structure as ``x0``, and so is the gradient ``jac``.
 
     >>> start = {"a": 0.0, "b": np.ones(1)}
     >>> fit = tape.optimize.minimize(lambda p: (p["a"] - 1.0) ** 2 + ((p["b"] + 2.0) ** 2).sum(), start)
@@ -49,15 +54,17 @@ def minimize(
 
     problem = _Problem(x0, args)
     result = optimize.minimize(
-        x0=problem.start, method=method, bounds=problem.bounds(bounds), constraints=_constraints(problem, constraints),
-        tol=tol, callback=None if callback is None else _callback(problem, callback), options=options,
-        **_derivatives(problem, fun, method, jac, hess, hessp),
+        x0=problem.start, method=method, bounds=problem.bounds(bounds), tol=tol,
+        constraints=_constraints(problem, constraints, method),
+        callback=None if callback is None else _callback(problem, callback),
+        options=options, **_derivatives(problem, fun, method, jac, hess, hessp),
     )  # fmt: skip
     return problem.result(result, "x", "jac", "grad")
 
 
 def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
     name, call = method.lower() if isinstance(method, str) else "", problem.call(fun)
+    by_colours = sparse.hessian(call)
     arguments: dict[str, Any] = {"fun": problem.numbers(fun, _number), "jac": jac or None, "hess": hess, "hessp": hessp}
     if jac is True:
         arguments["fun"] = problem.numbers(fun, lambda both: (_number(both[0]), _vector(both[1])))
@@ -70,7 +77,9 @@ def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, 
     if callable(hessp):
         arguments["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
     if hess is None and hessp is None and name in _WITH_HESSIAN:
-        arguments["hess"] = func.hessian(call)
+        arguments["hess"] = _one_of(by_colours, func.hessian(call), problem.start, as_sparse=False)
+    elif hess is None and hessp is None and name == _TAKES_SPARSE and _is_sparse(by_colours, problem.start):
+        arguments["hess"] = by_colours
     elif hess is None and hessp is None and name in _WITH_PRODUCTS:
         arguments["hessp"] = lambda v, p: func.jvp(func.grad(call), (v,), (p,))[1]
     return arguments
@@ -79,7 +88,8 @@ def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, 
 def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any, args: Any = (), **named: Any) -> Any:
     """Fit a function that returns residuals, a tensor: ``scipy.optimize.least_squares``, its arguments and its result.
 
-    ``x0``, ``fun`` and the result's ``x`` are as those of :func:`minimize`; the Jacobian is by tape unless given.
+    ``x0``, ``fun`` and the result's ``x`` are as those of :func:`minimize`; the Jacobian is by tape unless given, and
+    sparse where that pays and ``method`` takes it.
 
     >>> fit = tape.optimize.least_squares(lambda p: (p["a"] - 2.0) * np.arange(3.0), {"a": 1.0})
     >>> round(fit.x["a"], 6)
@@ -88,7 +98,9 @@ def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any,
     from scipy import optimize
 
     problem = _Problem(x0, args)
-    result = optimize.least_squares(problem.numbers(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
+    takes_sparse = "lm" not in more and named.get("method") != "lm" and named.get("tr_solver") != "exact"
+    by_tape = problem.jacobian(fun, jac, as_sparse=takes_sparse)
+    result = optimize.least_squares(problem.numbers(fun), problem.start, by_tape, *more, **named)
     return problem.result(result, "x")
 
 
@@ -112,6 +124,24 @@ def root(
         problem.numbers(fun), problem.start, method=method, jac=wanted, tol=tol, callback=callback, options=options
     )
     return problem.result(solution, "x")
+
+
+def _is_sparse(derivative: sparse.SparseDerivative, start: Any, *args: Any) -> bool:
+    """Whether a derivative is computed by few colours; what has no pattern is computed without."""
+    if start.size < _LARGE:
+        return False
+    try:
+        pattern, colours = derivative.pattern(start, *args), derivative.colouring(start, *args)
+    except (RuntimeError, ValueError):  # of a pattern; the function itself raises its own once more
+        return False
+    return bool(_WORTH * colours.count <= min(pattern.shape))
+
+
+def _one_of(by_colours: sparse.SparseDerivative, dense: Any, start: Any, *, as_sparse: bool) -> Any:
+    """Return a derivative as a function of the vector: by colours, sparse or not, where that pays."""
+    if not _is_sparse(by_colours, start):
+        return lambda v: dense(np.array(v, np.float64))
+    return lambda v: by_colours(np.array(v)) if as_sparse else by_colours(np.array(v)).toarray()
 
 
 class _Problem:
@@ -141,7 +171,9 @@ class _Problem:
 
         return run
 
-    def jacobian(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...] | None = None) -> Any:
+    def jacobian(
+        self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...] | None = None, *, as_sparse: bool = False
+    ) -> Any:
         """Return the Jacobian as a function of the vector, by tape if none is given; SciPy's names as they are."""
         if callable(jac):
             return self.numbers(jac, _matrix, args)
@@ -151,8 +183,9 @@ class _Problem:
             vector = raveled(call(v))[0]
             return vector if isinstance(vector, Tensor) else constant_tensor(vector)
 
-        by_tape = func.jacrev(vector_of)
-        return jac or (lambda v: by_tape(np.array(v, np.float64)))
+        if jac:
+            return jac
+        return _one_of(sparse.jacobian(vector_of), func.jacrev(vector_of), self.start, as_sparse=as_sparse)
 
     def tree(self, v: Any) -> Any:
         """Return a vector as parameters: of tensors where they were given so."""
@@ -207,11 +240,11 @@ def _matrix(values: Any) -> Any:
     return np.atleast_2d(_array_of(values))
 
 
-def _constraints(problem: _Problem, constraints: Any) -> Any:
-    from scipy.optimize import NonlinearConstraint
+def _constraints(problem: _Problem, constraints: Any, method: Any) -> Any:
+    from scipy.optimize import BFGS, NonlinearConstraint
 
     if isinstance(constraints, (list, tuple)):
-        return [_constraints(problem, constraint) for constraint in constraints]
+        return [_constraints(problem, constraint, method) for constraint in constraints]
     if isinstance(constraints, dict):
         rest = constraints.get("args", ())
         jac = problem.jacobian(constraints["fun"], constraints.get("jac"), rest)
@@ -220,7 +253,14 @@ def _constraints(problem: _Problem, constraints: Any) -> Any:
         return constraints
     made = copy.copy(constraints)
     made.fun = problem.numbers(constraints.fun, args=())
-    made.jac = problem.jacobian(constraints.fun, None if constraints.jac == "2-point" else constraints.jac, ())
+    takes_sparse = isinstance(method, str) and method.lower() == _TAKES_SPARSE
+    jac = None if constraints.jac == "2-point" else constraints.jac
+    made.jac = problem.jacobian(constraints.fun, jac, (), as_sparse=takes_sparse)
+    if takes_sparse and jac is None and isinstance(constraints.hess, BFGS):  # as it is unless given
+        call = problem.call(constraints.fun, ())
+        by_colours = sparse.hessian(lambda v, weights: (raveled(call(v))[0] * weights).sum())
+        if _is_sparse(by_colours, problem.start, np.ones_like(made.fun(problem.start))):
+            made.hess = by_colours
     return made
 
 

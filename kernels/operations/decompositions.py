@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
-from kernels.operations.solves import LinAlgError, directly, lapack, solve_triangular, which
+from kernels.operations.solves import LinAlgError, directly, each_by_itself, lapack, solve_triangular, which
 from kernels.rules.op import dispatched, turned
 
 _QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
@@ -78,7 +78,7 @@ def cholesky_jvp(t: Any, y: Any) -> Any:
 Routine(
     name="cholesky", doc="The lower triangular factor of a positive-definite matrix.",
     grad_fn="LinalgCholeskyExBackward0",
-    forward=_cholesky, vjp=cholesky_vjp, jvp=cholesky_jvp, direct=directly("cholesky"),
+    forward=_cholesky, vjp=cholesky_vjp, jvp=cholesky_jvp, direct=directly("cholesky"), spreads=each_by_itself,
     samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("spd",),
 )  # fmt: skip
 

@@ -250,7 +250,7 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
         jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
         parts=None if _params else solves.inverse_parts, direct=None if _params else solves.directly("inverse"),
         extras=("info",) if _params else (), samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
-        domain=("wellconditioned",),
+        domain=("wellconditioned",), spreads=solves.each_by_itself,
     )  # fmt: skip
 
 
@@ -320,6 +320,7 @@ Routine(
     forward=lambda a: np.asarray(np.linalg.det(a)), vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
     jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)),
     parts=solves.determinant_parts, direct=solves.directly("det"),
+    spreads=lambda sets, a: sets.along(a, (-2, -1))[..., 0, 0],
     samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
 )  # fmt: skip
 Routine(

@@ -44,6 +44,11 @@ Routine(
 )  # fmt: skip
 
 
+def _by_points(sets: Any, x: Any, *knots: Any) -> Any:
+    """Say that a value depends on its point, and on all knots: which of them are nearest is decided by values."""
+    return sets.united(x, sets.of_all(*knots))
+
+
 def _linear(x: Array, xp: Array, fp: Array) -> Array:
     if not np.all(np.diff(xp) >= 0):
         raise ValueError("interp: the knots must be increasing")
@@ -85,6 +90,7 @@ def _interp_jvp(t_x: Any, t_xp: Any, t_fp: Any, x: Any, xp: Any, fp: Any) -> Any
 
 Routine(
     name="interp", doc="Linear interpolation between knots.", forward=_linear, vjp=_interp_vjp, jvp=_interp_jvp,
+    spreads=_by_points,
     samples=((((5,), (4,), (4,)), {}), (((2, 3), (3,), (3,)), {})), domain=("within", "increasing", "real"),
 )  # fmt: skip
 
@@ -134,7 +140,7 @@ def _hermite_jvp(t_x: Any, t_xp: Any, t_fp: Any, t_slopes: Any, x: Any, xp: Any,
 
 Routine(
     name="hermite", doc="Interpolation by cubic pieces with given slopes at the knots.", grad_fn="InterpBackward0",
-    forward=_hermite, vjp=_hermite_vjp, jvp=_hermite_jvp, samples=((((5,), (4,), (4,), (4,)), {}),),
+    forward=_hermite, vjp=_hermite_vjp, jvp=_hermite_jvp, spreads=_by_points, samples=((((5,), (4,), (4,), (4,)), {}),),
     domain=("within", "increasing", "real", "real"),
 )  # fmt: skip
 
@@ -302,12 +308,21 @@ def _multiply_jvp(t_data: Any, t_x: Any, data: Any, x: Any, pattern: Pattern, tr
     return by_data if t_x is None else by_data + multiply(data, t_x, pattern=pattern, trans=trans)
 
 
+def _multiply_spreads(sets: Any, data: Any, x: Any, pattern: Pattern, trans: bool) -> Any:
+    rows, columns = (pattern.columns, pattern.rows) if trans else (pattern.rows, pattern.columns)
+    wide = x if x.ndim > 1 else x[:, None]
+    products = sets.united(data[:, None], wide[columns])
+    width, target = wide.shape[1], np.zeros(pattern.shape[trans] * wide.shape[1], np.int64)
+    sets.add_at(target, rows[:, None] * width + np.arange(width), products)
+    return target.reshape(-1, *x.shape[1:])
+
+
 _SAMPLE = pattern_of(np.array([0, 2, 1, 2, 0]), np.array([0, 2, 3, 5]), (3, 3))
 _WIDE = pattern_of(np.array([0, 3, 1, 3]), np.array([0, 2, 2, 4]), (3, 4))
 
 Routine(
     name="spmm", doc="A sparse matrix times a vector or a dense matrix.", grad_fn="SparseMmBackward0",
-    forward=multiply, vjp=_multiply_vjp, jvp=_multiply_jvp,
+    forward=multiply, vjp=_multiply_vjp, jvp=_multiply_jvp, spreads=_multiply_spreads,
     samples=((((4,), (4,)), {"pattern": _WIDE, "trans": False}), (((4,), (3, 2)), {"pattern": _WIDE, "trans": True})),
 )  # fmt: skip
 

@@ -43,7 +43,8 @@ Routine(
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.matmul(t_a, b), None if t_b is None else np.matmul(a, t_b)
     ),
-    parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
+    parts=_products_parts, spreads=lambda sets, a, b: sets.product(a, b),
+    samples=((((3, 2, 4), (3, 4, 2)), {}), (((2, 3, 2, 4), (2, 3, 4, 2)), {})),
 )  # fmt: skip
 
 
@@ -77,6 +78,15 @@ Routine(
     ),
     samples=((((4,), (3,)), {}),),
 )  # fmt: skip
+
+
+def each_by_itself(sets: Any, *operands: Any, **params: Any) -> Any:
+    """Say that the results of a batch of matrices depend on their own alone; of one that depends on all of it."""
+    del params
+    if any(len(x.shape) < 3 for x in operands):  # noqa: PLR2004 (a batch)
+        return None
+    first, *others = [sets.along(x, (-2, -1)) for x in operands]
+    return sets.united(first, others[0]) if others else first
 
 
 LARGEST_DIRECT = 8  # rows of a matrix that compiled programs factor themselves
@@ -293,7 +303,7 @@ Routine(
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0
     ),
-    parts=solution_parts, direct=directly("solve"), domain=("wellconditioned", "real"),
+    parts=solution_parts, direct=directly("solve"), domain=("wellconditioned", "real"), spreads=each_by_itself,
     samples=((((3, 3), (3, 2)), {}), (((3, 3), (3,)), {}), (((2, 3, 3), (2, 3, 1)), {})),
 )  # fmt: skip
 

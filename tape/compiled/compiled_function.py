@@ -545,6 +545,13 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""
         return self._latest().graph(reverse=reverse)
 
+    def pattern(self) -> Any:
+        """Return where the derivative may be other than zero, of the latest program: see :meth:`tape.Program.pattern`.
+
+        ProgramError if there is none. ``tape.sparse.jacobian(f).pattern(x)`` is that of a call.
+        """
+        return self._latest().pattern()
+
     def memory(self, *, reverse: bool | None = None) -> MemoryUse:
         """Return the bytes of the latest program: see :meth:`tape.Program.memory`. ProgramError if there is none.
 

@@ -107,8 +107,7 @@ class CompiledProgram(Program):
 
     def alone(self) -> Recipe:
         """Return the recipe with what comes from outside as constants, which have the values that it has now."""
-        recipe = self._recipe
-        count = len(recipe.arguments) - len(self._outside)
+        recipe, count = self._recipe, self._argument_count
         nodes = [*recipe.nodes]
         for node, value in zip(recipe.arguments[count:], self.outside(), strict=True):
             held = np.array(value._value if isinstance(value, Tensor) else value)
@@ -173,6 +172,11 @@ class CompiledProgram(Program):
         return [
             x if isinstance(x, Tensor) else x.array() if isinstance(x, Draw) else np.array(x) for x in self._outside
         ]
+
+    @property
+    def _argument_count(self) -> int:
+        """How many of the recipe's arguments those of a call are: the others come from outside."""
+        return len(self._recipe.arguments) - len(self._outside)
 
     @cached_property
     def generators(self) -> list[Generator]:

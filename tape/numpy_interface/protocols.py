@@ -7,6 +7,7 @@ pairs, ``x.std()`` divides by one less than the number of elements, ``x.transpos
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -321,7 +322,15 @@ def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 
 @method("__array__")
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
-    """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
+    """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient.
+
+    Of a product with SciPy's sparse matrix it is an object without dims: SciPy then leaves the product to the tensor.
+    """
+    asking = sys._getframe(1)
+    if asking.f_code.co_name == "_matmul_dispatch" and asking.f_globals["__name__"].startswith("scipy.sparse"):
+        held = np.empty((), object)
+        held[()] = x
+        return held
     if x._slot is not None and modes.is_grad_enabled():
         raise foreign_calls.refusal(x)
     record.note_escape(x)

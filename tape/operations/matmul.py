@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kernels.kinds.elementwise import Contraction, Elementwise
 from kernels.native import pool
 from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations import OPS
+from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, views
@@ -168,12 +170,64 @@ def matmul(input: Any, other: Any) -> Tensor:
     return _checked("matmul", input, other)
 
 
+# SciPy's sparse matrices. Where they come first SciPy makes an array of the tensor, which is an object that is no array
+# then, so that SciPy leaves the product to the tensor (tape/numpy_interface/protocols.py).
+
+_patterns: dict[int, tuple[Any, Pattern]] = {}  # by the number of SciPy's array of columns
+_MOST_PATTERNS = 64
+
+
+def _pattern(matrix: Any) -> Pattern:
+    """Return the pattern of SciPy's csr_array: the one of the last product if it has not changed since."""
+    columns, starts = matrix.indices, matrix.indptr
+    held, known = _patterns.get(id(columns), (None, None))
+    if held is not None and known is not None and held() is columns and known.shape == matrix.shape:
+        pairs: tuple[tuple[Any, Any], ...] = (known.columns, columns), (known.indptr, starts)
+        if all(np.array_equal(before, now) for before, now in pairs):
+            return known
+    pattern = pattern_of(columns.astype(np.int64), starts.astype(np.int64), matrix.shape)
+    for oldest in list(_patterns)[: -_MOST_PATTERNS + 1]:
+        _patterns.pop(oldest, None)
+    _patterns[id(columns)] = ref(columns), pattern
+    return pattern
+
+
+def is_scipys(x: Any) -> bool:
+    """Whether an operand is a sparse matrix of SciPy's."""
+    return type(x).__module__.startswith("scipy.sparse") and hasattr(x, "tocsr")
+
+
+def sparse_product(data: Any, x: Any, pattern: Pattern, *, trans: bool) -> Tensor:
+    """Return a sparse matrix, or it transposed, times a vector or a dense matrix. ValueError for other shapes."""
+    x, (m, n) = tensor_of(x), pattern.shape[::-1] if trans else pattern.shape
+    if len(x.spec.shape) not in (1, 2) or x.spec.shape[0] != n:
+        raise ValueError(
+            f"matmul: dimension mismatch: the matrix is {m} by {n}, the operand has shape {list(x.spec.shape)}"
+        )
+    return foreign_calls.call(OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return, arg-type]
+
+
+def _with_scipys(matrix: Any, x: Tensor, *, left: bool) -> Tensor:
+    """Return SciPy's matrix times a tensor, or with ``left`` a tensor times the matrix."""
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":  # noqa: PLR2004 (a matrix)
+        raise TypeError(f"matmul: a {type(matrix).__name__} of {matrix.ndim} dims and {matrix.dtype} times a tensor")
+    is_turned = matrix.format == "csc"  # whose transpose is CSR, of the same memory
+    rows = matrix.T if is_turned else matrix.tocsr()
+    data = rows.data if rows.data.dtype.kind == "f" else rows.data.astype(x.dtype)
+    product = partial(sparse_product, data, pattern=_pattern(rows), trans=is_turned != left)
+    return views.t(product(views.t(x))) if left and len(x.spec.shape) > 1 else product(x)
+
+
 def _operator(self: Any, other: Any, /) -> Tensor:
+    if is_scipys(other):
+        return _with_scipys(other, self, left=True)
     foreign = type(other) is not Tensor and (isinstance(other, Number) or is_foreign(other))
     return NotImplemented if foreign else _checked("matmul", self, other)
 
 
 def _reversed(self: Any, other: Any, /) -> Tensor:
+    if is_scipys(other):
+        return _with_scipys(other, self, left=False)
     return NotImplemented if isinstance(other, Number) or is_foreign(other) else _checked("matmul", other, self)
 
 

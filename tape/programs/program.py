@@ -34,6 +34,7 @@ from kernels.programs.machine import (
     plan,
     pullback_recipe,
 )
+from kernels.programs.patterns import pattern_of_recipe
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
@@ -512,6 +513,29 @@ class Program(Seen):
                 f"{kind} of this program needs {machine.size:,} bytes of memory, of which compile(..., memory=...) "
                 f"allows {self._budget:,}"
             )
+
+    def pattern(self) -> Any:
+        """Return SciPy's csr_array of bools: where the derivative of results by arguments may be other than zero.
+
+        Rows are the elements of all results, end to end, columns those of all arguments with floats; the pattern holds
+        for all values that the program serves. ValueError if it is dense.
+
+        >>> tape.record(lambda x: x[1:] * x[:-1], np.ones(3)).pattern().toarray().astype(int).tolist()
+        [[1, 1, 0], [0, 1, 1]]
+        """
+        from scipy.sparse import csr_array
+
+        recipe = self._complete
+        unknowns = [
+            node for node in recipe.arguments[: self._argument_count] if recipe.nodes[node].spec.dtype.kind == "f"
+        ]
+        indptr, indices, shape = pattern_of_recipe(recipe, unknowns)
+        return csr_array((np.ones(len(indices), np.bool_), indices, indptr), shape=shape)
+
+    @property
+    def _argument_count(self) -> int:
+        """How many of the recipe's arguments those of a call are."""
+        return len(self._recipe.arguments)
 
     def save(self, f: Any) -> None:
         """Write the program to a path or a binary file, from which :func:`tape.load` has it back: data, and no code.

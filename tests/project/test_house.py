@@ -207,7 +207,7 @@ MAY_NAME = {
     ),  # likewise
     "tape.operations.contractions": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
-    "tape.sparse": ("Routine",),  # likewise
+    "tape.sparse.matrices": ("Routine",),  # likewise
     "tape.numpy_interface.op_table": (
         "Elementwise",
         "Routine",

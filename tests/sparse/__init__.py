@@ -1,0 +1,1 @@
+"""Tests of tape.sparse: matrices, patterns, colourings, sparse derivatives."""
