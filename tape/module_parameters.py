@@ -12,7 +12,7 @@ import operator
 import types
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from numba.core.registry import CPUDispatcher
@@ -54,19 +54,26 @@ def parameters(target: Any, values: Mapping[str, Any] | None = None, /, **names:
     (1.2000000000000002, namespace(k=2.0, grid={'dx': 0.1}))
     """
     wanted = [(*_holder(target, name), value) for name, value in {**(values or {}), **names}.items()]
-    mine: list[tuple[_Place, object]] = []
-    try:
+    with ExitStack() as stack:  # which ends all that has begun, whatever one of the ends raises
         with _changing:
             _count_block(1)
-            for holder, name, value in wanted:
+        stack.callback(_end_block)
+        for holder, name, value in wanted:
+            with _changing:
                 place = _held.get((id(holder), name)) or _Place(holder, name)
-                mine.append((place, place.hold(value)))
+                key = place.hold(value)
+            stack.callback(_release, place, key)
         yield
-    finally:
-        with _changing:
-            for place, key in reversed(mine):
-                place.release(key)
-            _count_block(-1)
+
+
+def _end_block() -> None:
+    with _changing:
+        _count_block(-1)
+
+
+def _release(place: _Place, key: object) -> None:
+    with _changing:
+        place.release(key)
 
 
 def _holder(target: Any, path: str) -> tuple[Any, str]:

@@ -239,7 +239,8 @@ def read(value: Any, name: str) -> Any:
         return entry.__get__(value, kind) if stays else MISSING
     if variables is not None and name in variables:
         return variables[name]
-    return _bound(entry, value, kind)
+    ours = kind is ModuleType and entry is MISSING and value.__name__.partition(".")[0] == _NAME
+    return getattr(value, name, MISSING) if ours else _bound(entry, value, kind)  # ours: some are imported only now
 
 
 def _read_of_class(value: type, name: str) -> Any:

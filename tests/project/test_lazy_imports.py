@@ -68,3 +68,23 @@ print(gc.isenabled(), gc.get_freeze_count(), gc.get_count()[0] < 700 * 5)
 gc.collect()
 """
     assert "True 0 True" in out_of(fresh(code))
+
+
+@pytest.mark.parametrize("call", ["tape.checkpoint(tape.sum, x)", "sum_within(x)"])
+def test_a_first_use_in_a_compiled_function_changes_nothing(fresh: Fresh, call: str) -> None:
+    """The name stands in the package from then on, as if it had before."""
+    code = f"""
+import numpy as np
+import tape
+
+def sum_within(x):
+    held = {{}}
+    with tape.parameters(held, x=x):
+        return held["x"].sum()
+
+both = tape.compile(tape.value_and_grad(lambda x: {call}), mode="max")
+for _ in range(4):
+    both(np.ones(3))
+print(both.calls["dynamic"], len(both.programs))
+"""
+    assert "0 1" in out_of(fresh(code))

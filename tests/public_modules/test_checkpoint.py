@@ -2,6 +2,7 @@
 
 import random
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tape
+from tape.recording.record import recorded
 from tape.tensors import tapes
 from tape.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
@@ -296,6 +298,27 @@ def test_nothing_is_left_of_the_runs() -> None:
         tape.checkpoint(lambda x: (tape.sin(x), 1 / 0), tape.tensor(X, requires_grad=True))
     assert tape.is_grad_enabled()
     once()
+
+
+def test_the_tape_keeps_one_instruction_and_the_arguments() -> None:
+    kept: list[weakref.ref[Any]] = []
+
+    def block(x: Any) -> Any:
+        for _ in range(10):
+            inner = np.sin(x.detach().numpy()) + 1.0
+            kept.append(weakref.ref(inner))
+            x = tape.sin(x) * tape.tensor(inner)
+        return x
+
+    before = recorded()
+    y = tape.tensor(X, requires_grad=True)
+    for _ in range(20):
+        y = tape.checkpoint(block, y)
+    assert recorded() - before == 20
+    assert not any(reference() is not None for reference in kept)
+    y.sum().backward()
+    assert len(kept) == 400
+    assert recorded() == before
 
 
 def test_without_gradients_it_is_a_call() -> None:

@@ -283,6 +283,24 @@ def test_exceptions_generators_and_blocks_that_end_in_another_order() -> None:
     assert space.k == 0
 
 
+def test_an_end_that_raises_keeps_no_other_from_its_end() -> None:
+    class Once:
+        @property
+        def x(self) -> int:
+            return 1
+
+        @x.setter
+        def x(self, value: int) -> None:
+            if value == 1:
+                raise TypeError("not again")
+
+    space = types.SimpleNamespace(k=0, once=Once())
+    with pytest.raises(AttributeError, match="not again"), tape.parameters(space, {"k": 1, "once.x": 2, "new": 3}):
+        assert (space.k, space.new) == (1, 3)
+    assert (space.k, hasattr(space, "new"), module_parameters._held) == (0, False, {})
+    assert "__call__" not in vars(module_parameters.CPUDispatcher)
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
 def test_blocks_in_any_order(steps: list[tuple[int, int]]) -> None:
     space = types.SimpleNamespace(a=0, b=0)
