@@ -27,6 +27,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.sparse",
     "tape.optimize",
     "tape.quadrature",
+    "tape.ode",
     "tape.random",
     "tape.testing",
     "tape.errors",

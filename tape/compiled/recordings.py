@@ -213,7 +213,8 @@ class CallRecorder(ProgramRecorder):
         self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int
     ) -> Derivatives:
         """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
-        if rows * len(self.recipe.steps) > _MOST_STEPS:
+        earliest = min([self.node_of(x) or 0 for x in inputs], default=0)
+        if rows * (len(self.recipe.nodes) - earliest) > _MOST_STEPS:  # what came before the inputs is no part of it
             self.stop(f"a Jacobian of {rows} rows")
         if not self.stopped:
             self.tables.keep_all()

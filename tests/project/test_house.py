@@ -54,6 +54,7 @@ HOUSE = [
     "tape.distributions",
     "tape.stats",
     "tape.optimize",
+    "tape.ode",
     "tape.testing",
     "tape.array_api",
     "tape.autograd.functional",
@@ -171,6 +172,8 @@ MAY_NAME = {
         "Elementwise",
     ),  # likewise; np.where cuts what is outside of a triangle
     "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.ode.control": ("Elementwise",),  # likewise; square roots and limits of steps
+    "tape.ode.loops": ("Elementwise",),  # likewise
     "tape.numpy_interface.predicates": ("Elementwise",),  # likewise; what it composes
     "tape.operations.scatter": (
         "Reduction",
