@@ -55,8 +55,8 @@ def adaptive(p: Problem, y: Any, slope: Any, h: Any, out: Any, steps: Any) -> An
         later = where(last, end, t + step)
         if out is not None:
             out, row = fill(p, out, row, due_times, good, t, later, step, y, z, slopes)
-        if steps is not None and good:
-            steps.append((t, step, y, method.between(p.f, t, y, z, step, slopes)))
+        if steps is not None and good and steps.add(t, step, y, z, later, slopes):
+            break
         h, last_error, top = control.next_step(error, good, step, last_error, top, method.order, 0.04)
         if p.longest is not None:
             h = sign * minimum(abs(h), p.longest)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tape.ode import control, fixed_steps, linearly_implicit, loops, tableaus
+from tape.ode.events import Steps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
 from tape.recording.creation import arange
@@ -47,8 +48,9 @@ class Solution:
 
     ``t`` (m,) are the times that were asked for, ``y`` the states there, (m, \*shape) for each array of ``y0``.
     ``nfev`` counts slopes, but those for Jacobians, ``accepted`` and ``rejected`` steps; those are ints, or tensors
-    while a compiled function is recorded. ``status`` is 0: what fails raises. With ``dense=True`` the solution can be
-    called with times.
+    while a compiled function is recorded. ``t_events`` and ``y_events`` have for each event its times and states.
+    ``status`` is 1 if an event ended the solution, at the last of ``t``, else 0: what fails raises. With
+    ``dense=True`` the solution can be called with times.
     """
 
     t: Any
@@ -56,6 +58,8 @@ class Solution:
     nfev: Any
     accepted: Any
     rejected: Any
+    t_events: Any = None
+    y_events: Any = None
     status: int = 0
     success: bool = True
     interpolant: Any = None
@@ -70,7 +74,7 @@ class Solution:
 def solve(
     f: Callable[..., Any], y0: Any, t: Any, *args: Any, method: str = "tsit5", rtol: Any = 1e-6, atol: Any = 1e-9,
     steps: int | None = None, first_step: Any = None, max_step: Any = None, max_steps: int = 1_000_000,
-    dense: bool = False,
+    events: Any = None, dense: bool = False,
 ) -> Solution:  # fmt: skip
     r"""Solve dy/dt = f(t, y, \*args) from y0 at the first time of ``t`` on, with gradients to all that is given.
 
@@ -85,6 +89,10 @@ def solve(
     how many are tried. Fixed steps, ``steps`` of them between each two times: ``"euler"``, ``"rk4"``, and
     ``"leapfrog"`` or ``"velocity_verlet"``, whose ``y0`` is a pair, or a vector, of positions and velocities.
 
+    ``events``, one or several, are as in SciPy's solve_ivp: functions of (t, y, \*args), whose zeros are found between
+    accepted steps and on the interpolant, and which may have the attributes ``terminal`` (True, or after how many) and
+    ``direction``. Their times have gradients, by the implicit function theorem, to second order.
+
     Gradients, of any order, are those of the numbers that are computed; lengths of adaptive steps count as constants.
     StepError, naming the time, where the steps vanish or a slope is not finite; ValueError and TypeError for what
     cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I and II.
@@ -95,14 +103,15 @@ def solve(
     """
     problem = _Statement(f, y0, t, args)
     if method in _FIXED:
-        return problem.solved_by_fixed_steps(method, steps, dense)
+        return problem.solved_by_fixed_steps(method, steps, dense or events is not None)
     if method not in _ADAPTIVE:
         raise ValueError(f"ode.solve: method is {method!r}; it is one of {', '.join((*_ADAPTIVE, *_FIXED))}")
     if steps is not None:
         raise ValueError(f"ode.solve: steps is for methods of fixed steps; {method} takes rtol and atol")
     tolerances = problem.tolerance(rtol, "rtol"), problem.tolerance(atol, "atol")
     limits = first_step, max_step, operator.index(max_steps)
-    return problem.solved(_ADAPTIVE[method], tolerances, limits, dense)
+    several = () if events is None else tuple(events) if isinstance(events, (list, tuple)) else (events,)
+    return problem.solved(_ADAPTIVE[method], tolerances, limits, several, dense)
 
 
 class _Statement:
@@ -146,7 +155,7 @@ class _Statement:
         vector = raveled(value)[0] if self.back is not None and pytrees.is_structure(value) else value
         return tensor_of(vector).detach()
 
-    def solved(self, method: Any, tolerances: Any, limits: Any, dense: bool) -> Solution:
+    def solved(self, method: Any, tolerances: Any, limits: Any, events: Any, dense: bool) -> Solution:
         """Return the solution by adaptive steps."""
         times, y, count = self.times, self.y, self.times.shape[0]
         first, longest, most = limits
@@ -165,16 +174,41 @@ class _Statement:
         rows = arange(count).reshape(count, *[1] * len(y.spec.shape))
         problem = loops.Problem(method, self.slope, times, rows, sign, tolerances, most, longest)
         out = y + 0.0 * y.detach().new_zeros(shape) if count > _PAIR else None
-        kept: Any = [] if dense else None
+        kept = self.steps_of(method, events) if dense or events else None
         end, z, slope, out, h, error, tried, accepted = loops.adaptive(problem, y, slope, h, out, kept)
+        slopes = 1 + (first is None) + tried * len(method.nodes)
+        interpolant = _Interpolant(self, method, kept.steps, sign) if kept is not None and dense else None
+        counts = slopes, accepted, tried - accepted
+        if kept is not None and kept.end is not None:
+            return self.ended(out, kept, sign, counts, interpolant)
         if bool(sign * (times[-1] - end) > 0):
             raise self.failure(end, slope, error, tried, most)
         if bool(way == 0):
             z = z + (times[-1] - start) * slope
         states = views.stack((y, z)) if out is None else out
-        slopes = 1 + (first is None) + tried * len(method.nodes)
-        interpolant = _Interpolant(self, method, kept, sign) if dense else None
-        return self.result(states, slopes, accepted, tried - accepted, interpolant)
+        return self.result(times, states, counts, interpolant, kept)
+
+    def steps_of(self, method: Any, events: Any) -> Steps:
+        """Return what keeps steps, and looks for events in them."""
+
+        def of_tensors(event: Any) -> Any:
+            return lambda t, y: event(t, y if self.back is None else self.back(y), *self.args)
+
+        kept = Steps([of_tensors(event) for event in events], events, method, self.slope)
+        kept.start(self.times[0], self.y)
+        return kept
+
+    def ended(self, out: Any, kept: Steps, sign: float, counts: Any, interpolant: Any) -> Solution:
+        """Return the solution that an event ended: the times that it passed, and that of the event."""
+        assert kept.end is not None
+        t, z = kept.end
+        passed = max(int((sign * (self.times.detach() - t.detach()) < 0).sum()), 1)
+        before = views.stack((self.y,)) if out is None else out[:passed]
+        times = views.cat((self.times[: before.shape[0]], t.reshape(1)))
+        states = views.cat((before, views.stack((z,))))
+        solution = self.result(times, states, counts, interpolant, kept)
+        solution.status = 1
+        return solution
 
     def failure(self, t: Any, slope: Any, error: Any, tried: Any, most: int) -> StepError:
         """Return the error of a solution that ends at a time."""
@@ -188,7 +222,7 @@ class _Statement:
     def solved_by_fixed_steps(self, name: str, steps: int | None, dense: bool) -> Solution:
         """Return the solution by steps of fixed lengths."""
         if dense:
-            raise ValueError(f"ode.solve: {name} has no dense output; ask for the times")
+            raise ValueError(f"ode.solve: {name} has no dense output, and no events; ask for the times")
         if steps is None or operator.index(steps) < 1:
             raise ValueError(f"ode.solve: {name} takes steps=, how many to make between each two times, not {steps}")
         step, slopes = _FIXED[name]
@@ -205,13 +239,22 @@ class _Statement:
         count = operator.index(steps)
         states = loops.fixed(step, self.slope, [self.times[i] for i in range(self.times.shape[0])], y, count)
         made = count * (len(states) - 1)
-        return self.result(views.stack(states), made * slopes, made, 0, None)
+        return self.result(self.times, views.stack(states), (made * slopes, made, 0), None, None)
 
-    def result(self, states: Any, slopes: Any, accepted: Any, rejected: Any, interpolant: Any) -> Solution:
+    def result(self, times: Any, states: Any, counts: Any, interpolant: Any, kept: Steps | None) -> Solution:
         """Return the result, of arrays where arrays were given."""
-        t, y = self.returned(self.times), self.structured(states)
-        nfev, accepted, rejected = map(_count, (slopes, accepted, rejected))
-        return Solution(t, y, nfev, accepted, rejected, interpolant=interpolant)
+        t_events = y_events = None
+        if kept is not None and kept.events:
+            t_events, y_events = [], []
+            for hits in kept.hits:
+                ends = [[x[k] for x in hits] for k in (0, 1)]
+                empty = self.times.detach().new_zeros(0), self.y.detach().new_zeros((0, *self.y.spec.shape))
+                t, y = (views.stack(end) if end else none for end, none in zip(ends, empty, strict=True))
+                t_events.append(self.returned(t))
+                y_events.append(self.structured(y))
+        nfev, accepted, rejected = map(_count, counts)
+        t, y = self.returned(times), self.structured(states)
+        return Solution(t, y, nfev, accepted, rejected, t_events, y_events, interpolant=interpolant)
 
     def structured(self, states: Any) -> Any:
         """Return states at several times (m, n) as in the structure of one."""

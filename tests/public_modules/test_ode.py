@@ -231,3 +231,65 @@ def test_compiled_loops_are_native(method: str, times: Any) -> None:
             np.testing.assert_allclose(slope, other, rtol=1e-6, atol=1e-8)
     assert "until it ends" in compiled.explain()
     assert compiled.calls["recorded"] + compiled.calls["dynamic"] <= 4
+
+
+def falling(t: Any, y: Any, gravity: Any) -> Any:
+    return [y[1], -gravity]
+
+
+def ground(t: Any, y: Any, gravity: Any) -> Any:
+    return y[0]
+
+
+ground.terminal, ground.direction = True, -1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", ADAPTIVE)
+def test_when_a_ball_hits_the_ground(method: str) -> None:
+    def hit(gravity: Any) -> Any:
+        return solve(falling, [10.0, 0.0], (0.0, 100.0), gravity, method=method, events=ground).t_events[0][0]
+
+    exact = math.sqrt(20.0 / 9.81)
+    value, slope = tape.value_and_grad(hit)(9.81)
+    assert value == pytest.approx(exact, rel=1e-9)
+    assert slope == pytest.approx(-0.5 * exact / 9.81, rel=1e-8)
+    assert float(tape.func.grad(tape.func.grad(hit))(9.81)) == pytest.approx(0.75 * exact / 9.81**2, rel=1e-7)
+
+
+def test_a_ball_that_bounces() -> None:
+    def place(bounce: Any) -> Any:
+        t, y = 0.0, [10.0, 0.0]
+        for _ in range(2):
+            found = solve(falling, y, (t, 100.0), 10.0, events=ground)
+            assert found.status == 1
+            t, y = found.t[-1], [0.0, -bounce * found.y[-1, 1]]
+        return solve(falling, y, (t, 6.0), 10.0).y[-1, 0]
+
+    def exact(bounce: float) -> float:
+        first = math.sqrt(2.0)
+        speed = 10.0 * first * bounce
+        rest = 6.0 - first - 2.0 * speed / 10.0
+        return speed * bounce * rest - 5.0 * rest * rest
+
+    value, slope = tape.value_and_grad(place)(0.9)
+    assert value == pytest.approx(exact(0.9), abs=1e-7)
+    assert slope == pytest.approx((exact(0.9 + 1e-6) - exact(0.9 - 1e-6)) / 2e-6, abs=1e-5)
+
+
+@pytest.mark.parametrize("direction", [-1, 0, 1])
+def test_events_as_scipy_finds_them(direction: int) -> None:
+    def level(t: Any, y: Any, mu: Any) -> Any:
+        return y[0] - 0.5
+
+    level.direction = direction  # type: ignore[attr-defined]
+    times = np.linspace(0.0, 20.0, 5)
+    options = {"rtol": 1e-10, "atol": 1e-10}
+    exact = solve_ivp(oscillator, (0, 20), [2.0, 0.0], "DOP853", times, args=(1.0,), events=level, **options)
+    found = solve(oscillator, [2.0, 0.0], times, 1.0, method="dop853", events=[level], **options)
+    np.testing.assert_allclose(found.t_events[0], exact.t_events[0], atol=1e-7)
+    np.testing.assert_allclose(found.y_events[0], exact.y_events[0], atol=1e-7)
+    np.testing.assert_allclose(found.y, exact.y.T, atol=1e-7)
+    level.terminal = 2  # type: ignore[attr-defined]
+    ended = solve(oscillator, [2.0, 0.0], times, 1.0, method="dop853", events=[level], **options)
+    np.testing.assert_allclose(ended.t[-1], exact.t_events[0][1], atol=1e-7)
+    assert len(ended.t) == len(ended.y) == 1 + (times < ended.t[-1]).sum()
