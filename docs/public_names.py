@@ -28,6 +28,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.optimize",
     "tape.quadrature",
     "tape.implicit",
+    "tape.ode",
     "tape.random",
     "tape.testing",
     "tape.uncertainty",

@@ -51,6 +51,7 @@ if _TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
         func,
         implicit,
+        ode,
         optimize,
         quadrature,
         sparse,
@@ -99,6 +100,7 @@ __getattr__ = _found_in(
             for name in (
                 "func",
                 "implicit",
+                "ode",
                 "optimize",
                 "quadrature",
                 "sparse",
@@ -125,7 +127,7 @@ __all__ = [
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "is_grad_enabled",
     "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan",
-    "newaxis", "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint",
+    "newaxis", "ode", "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "random", "randperm", "record", "result_type", "save", "seed",
     "set_num_threads", "set_quiet", "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad",
     "vmap",

@@ -29,6 +29,8 @@ _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _MOST_NAMES = 3  # variables that are told of
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
+_WITH_LOOPS = frozenset(("tape.ode.loops",))
+"""Modules of ours whose loops are watched as those of users are: they run a user's function in each iteration."""
 _ONLY_RANGE = "a loop over range, zip, enumerate, tensors or lists of numbers can be repeated natively, no other one"
 
 
@@ -375,7 +377,8 @@ class _Plan:
 @of_code
 def _plan_of(code: CodeType, frame: FrameType) -> _Plan | None:
     """Return what is followed in frames of a code object; None where nothing is."""
-    is_skipped = is_decided(frame_events.module_of_frame(frame))
+    module = frame_events.module_of_frame(frame)
+    is_skipped = is_decided(module) and module not in _WITH_LOOPS
     loops = [] if is_skipped else [loop for loop in loops_of(code).values() if not loop.reason]
     return _Plan(loops) if loops else None
 

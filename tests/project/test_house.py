@@ -58,6 +58,7 @@ HOUSE = [
     "tape.stats",
     "tape.optimize",
     "tape.uncertainty",
+    "tape.ode",
     "tape.testing",
     "tape.array_api",
     "tape.autograd.functional",
@@ -181,6 +182,8 @@ MAY_NAME = {
         "Elementwise",
     ),  # likewise; np.where cuts what is outside of a triangle
     "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.ode.control": ("Elementwise",),  # likewise; square roots and limits of steps
+    "tape.ode.loops": ("Elementwise",),  # likewise
     "tape.numpy_interface.predicates": ("Elementwise",),  # likewise; what it composes
     "tape.operations.scatter": (
         "Reduction",
