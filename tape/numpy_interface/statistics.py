@@ -10,10 +10,11 @@ import numpy as np
 
 from kernels.operations import OPS
 from tape import return_types
+from tape.operations import scatter
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, implement_by_values, sort
-from tape.recording import foreign_calls, indexed_calls, record, views
+from tape.recording import creation, foreign_calls, indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
 from tape.tensors.hooks import implements, public
@@ -80,7 +81,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 
 @public()
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
+    """Return how often each integer from 0 comes (int64), or the sum of its weights, which have gradients.
 
     Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
     RuntimeError for anything but one dim of integers that are not negative.
@@ -96,6 +97,10 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
+    if isinstance(weights, Tensor) and weights.spec.dtype.kind == "f" and weights.spec.shape == array.shape != (0,):
+        count = max(int(array.max()) + 1, minlength)
+        weights = cast(weights, None if weights.spec.dtype == np.float32 else np.float64)
+        return scatter.index_add_(creation.zeros(count, dtype=weights.spec.dtype), 0, input, weights)
     weight_values = _weights("bincount", weights)
     if weight_values is not None and weight_values.shape != array.shape:
         raise RuntimeError(

@@ -41,6 +41,7 @@ HOUSE = [
     "tape.linalg",
     "tape.special",
     "tape.numpy_interface",
+    "tape.numpy",
     "tape.func",
     "tape.pickled_programs",
     "tape.programs",
