@@ -55,10 +55,10 @@ def _made(name: str, make: Callable[..., Any] | None = None) -> Callable[..., An
     make = _run(numpys) if make is None else make
 
     def choose(*args: Any, **kwargs: Any) -> Any:
-        given = {key: value for key, value in kwargs.items() if value is not _UNSET}
-        if modes.makes_tensors() or any(map(_holds, (*args, *given.values()))):
-            return make(*args, **given)
-        return numpys(*args, **given)
+        named = {key: value for key, value in kwargs.items() if value is not _UNSET}
+        if modes.makes_tensors() or any(map(_holds, (*args, *named.values()))):
+            return make(*args, **named)
+        return numpys(*args, **named)
 
     by_place, _, by_name = (part.split() for part in _HEADS.get(name, "*args | **kwargs").partition("|"))
     plain = name in _HEADS
@@ -69,7 +69,7 @@ def _made(name: str, make: Callable[..., Any] | None = None) -> Callable[..., An
         "unusual": f" or not ({' is '.join(by_name)} is unset)" if plain else "",
     }
     first, *others = [head.partition("=")[0] for head in by_place]
-    bare = plain and all(head.endswith("=None") for head in by_place[1:])  # NumPy takes 80 ns to be given None
+    bare = plain and all(head.endswith("=None") for head in by_place[1:])  # NumPy takes 80 ns to be named None
     text["alone"] = f"if {' is '.join(others)} is None: return numpys({first})\n    " if bare else ""
     names: dict[str, Any] = {"__name__": __name__, "numpys": numpys, "choose": choose, "unset": _UNSET}
     names |= {"running": modes.RUNNING, "leaves": modes.LEAVES}

@@ -19,7 +19,7 @@ from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
-from tape.tensors.tensor import Array, Tensor, as_array
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 
 _SEARCHSORTED: Any = OPS["searchsorted"]
 
@@ -81,7 +81,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 
 @public()
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights, which have gradients.
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
 
     Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
     RuntimeError for anything but one dim of integers that are not negative.
@@ -97,10 +97,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
-    if isinstance(weights, Tensor) and weights.spec.dtype.kind == "f" and weights.spec.shape == array.shape != (0,):
-        count = max(int(array.max()) + 1, minlength)
-        weights = cast(weights, None if weights.spec.dtype == np.float32 else np.float64)
-        return scatter.index_add_(creation.zeros(count, dtype=weights.spec.dtype), 0, input, weights)
     weight_values = _weights("bincount", weights)
     if weight_values is not None and weight_values.shape != array.shape:
         raise RuntimeError(
@@ -186,7 +182,22 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
     return len(array) - places
 
 
-implement_by_values(np.histogram, np.histogram_bin_edges, np.bincount)
+implement_by_values(np.histogram, np.histogram_bin_edges)
+
+
+@implements(np.bincount, records="index_add")
+def _sums_of_weights(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Add up weights, with gradients to them, by the integers that they stand beside."""
+    at = escaped_values(x, np.bincount.__name__) if isinstance(x, Tensor) else np.asarray(x)
+    counts = np.bincount(
+        at, None if weights is None else np.zeros(np.shape(weights)), minlength
+    )  # raises NumPy's errors
+    if weights is None:
+        return constant_result(counts)
+    zeros = creation.zeros(counts.size, dtype=np.float64)
+    return scatter.index_add_(zeros, 0, constant_tensor(at), cast(array_like(weights), np.float64))
+
+
 implement_by_values(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d)
 
 

@@ -87,6 +87,7 @@ def test_all_holds_every_public_name() -> None:
         "autograd",
         "func",
         "linalg",
+        "numpy",
         "optimize",
         "quadrature",
         "random",
