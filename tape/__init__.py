@@ -48,7 +48,7 @@ from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
-    from tape import func, numpy, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
+    from tape import func, interpolate, ndimage, numpy, optimize, quadrature, signal, sparse, special, stats  # noqa: F401
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
     from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
@@ -80,7 +80,8 @@ __getattr__ = _found_in(
         "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
-        **{name: f"tape.{name}" for name in ("func", "numpy", "optimize", "quadrature", "sparse", "special", "stats")},
+        **{name: f"tape.{name}" for name in ("func", "interpolate", "ndimage", "numpy", "optimize", "quadrature")},
+        **{name: f"tape.{name}" for name in ("signal", "sparse", "special", "stats")},
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
@@ -97,11 +98,11 @@ concat = concatenate = _views.cat
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "compile",
     "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
-    "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "is_grad_enabled", "is_tensor",
-    "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis", "numpy",
-    "op_table", "optimize", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
-    "sparse", "special", "sum", "value_and_grad", "vmap",
+    "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "interpolate", "is_grad_enabled",
+    "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan",
+    "ndimage", "newaxis", "numpy", "op_table", "optimize", "pi", "quadrature", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "random", "randperm", "record", "result_type", "save", "seed",
+    "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special", "sum", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

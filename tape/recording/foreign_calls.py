@@ -418,8 +418,9 @@ def _paths(code: types.CodeType) -> tuple[_Path, ...]:
 
 _DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
 _LINALG = (
-    "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve",
-    "solve_banded", "solve_toeplitz", "solve_triangular", "solveh_banded", "svd",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigvalsh", "expm", "inv", "lstsq", "lu",
+    "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve", "solve_banded", "solve_toeplitz", "solve_triangular",
+    "solveh_banded", "svd", "svdvals", "toeplitz",
 )  # fmt: skip
 _MINIMIZERS = (
     "basinhopping", "differential_evolution", "dual_annealing", "fmin", "fmin_bfgs", "fmin_cg", "fmin_cobyla",
@@ -432,16 +433,29 @@ EQUIVALENTS: dict[str, str] = {
     **{f"scipy.linalg.{name}": f"tape.linalg.{name}" for name in _LINALG},
     **{f"scipy.optimize.{name}": "tape.value_and_grad" for name in _MINIMIZERS},
     **{f"scipy.stats.{name}": f"tape.stats.{name}" for name in _DENSITIES},
-    "scipy.linalg.expm": "tape.linalg.matrix_exp",
-    "scipy.linalg.svdvals": "tape.linalg.svdvals",
-    "scipy.linalg.cho_solve": "tape.linalg.cholesky_solve",
-    "scipy.linalg.block_diag": "tape.block_diag",
-    "scipy.linalg.kron": "tape.kron",
     "scipy.integrate.trapezoid": "tape.trapezoid",
-    "scipy.integrate.cumulative_trapezoid": "tape.cumulative_trapezoid",
     "scipy.integrate.fixed_quad": "tape.quadrature.gauss_legendre",
-    "scipy.interpolate.interp1d": "tape.interp",
+    "scipy.integrate.cumulative_trapezoid": "tape.quadrature.cumulative_trapezoid",
+    "scipy.integrate.simpson": "tape.quadrature.simpson",
+    "scipy.interpolate.CubicSpline": "tape.interpolate.CubicSpline",
+    "scipy.interpolate.RegularGridInterpolator": "tape.interpolate.RegularGridInterpolator",
+    "scipy.interpolate.interp1d": "tape.interpolate.interp1d",
     "scipy.interpolate.interpn": "tape.interpn",
+    "scipy.interpolate.make_interp_spline": "tape.interpolate.CubicSpline",
+    "scipy.ndimage.convolve": "tape.ndimage.convolve",
+    "scipy.ndimage.convolve1d": "tape.ndimage.convolve",
+    "scipy.ndimage.correlate": "tape.ndimage.correlate",
+    "scipy.ndimage.correlate1d": "tape.ndimage.correlate",
+    "scipy.ndimage.gaussian_filter": "tape.ndimage.gaussian_filter",
+    "scipy.ndimage.gaussian_filter1d": "tape.ndimage.gaussian_filter",
+    "scipy.ndimage.map_coordinates": "tape.ndimage.map_coordinates",
+    "scipy.ndimage.shift": "tape.ndimage.shift",
+    "scipy.ndimage.uniform_filter": "tape.ndimage.correlate",
+    "scipy.signal.convolve": "tape.signal.convolve",
+    "scipy.signal.convolve2d": "tape.signal.convolve",
+    "scipy.signal.fftconvolve": "tape.signal.fftconvolve",
+    "scipy.signal.lfilter": "tape.signal.lfilter",
+    "scipy.signal.oaconvolve": "tape.signal.convolve",
     "scipy.integrate.quad": "tape.quadrature.gauss_legendre",
     "scipy.optimize.fsolve": "tape.optimize.root",
     "scipy.optimize.root": "tape.optimize.root",
@@ -600,9 +614,7 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
 
     None where the user does so himself, or where the function has no gradient.
     """
-    if (stored := _stored(frame)) is not None:
-        return stored
-    module = frame.f_globals.get("__name__", "")
+    user, module = frame, frame.f_globals.get("__name__", "")
     part: str | None = None
     if module in MODULES:
         while frame.f_back is not None and frame.f_back.f_globals.get("__name__") == module:
@@ -614,7 +626,7 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
     else:
         name, part = number_function(frame, x)
     if name is None:
-        return None
+        return _stored(user)
     return TypeError(
         f"{_advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
         "a number and lose its gradient. Write .item() or .detach() where that is meant"

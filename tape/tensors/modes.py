@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from threading import get_ident, local
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import ReferenceType
@@ -372,11 +373,28 @@ def makes_tensors() -> bool:
 
 
 def take_numpys_meaning() -> None:
-    """Give elements and scalars NumPy's meaning: to the end of the transform's function, or of the thread."""
+    """Give elements and scalars NumPy's meaning: while the transform's function runs, or in a script a leaf lives."""
     tape = own_tape()
     if not tape.given_arrays:
         tape.given_arrays = True
         if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
+            _active.set(_off(tape))
+        if not tape.in_transform:
+            _end_with_leaves(tape.number)
+
+
+_ends: dict[int, Any] = {}  # by the number of a tape, a reference to a leaf with which NumPy's meaning may end
+
+
+def _end_with_leaves(number: int, _: Any = None) -> None:
+    """End NumPy's meaning on a tape when the last of the users' leaves is gone."""
+    leaf, tape = next((x for at in LEAVES if (x := at()) is not None), None), tapes.living.get(number)
+    _ends.pop(number, None)
+    if leaf is not None:
+        _ends[number] = ReferenceType(leaf, partial(_end_with_leaves, number))
+    elif tape is not None:
+        tape.given_arrays = False
+        if tape is _thread_tape.tape and _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
             _active.set(_off(tape))
 
 

@@ -254,12 +254,11 @@ def evaluated_at(
         x = taken(args[0])
         if x is not None:
             inputs: Any = (x,)  # by this name points.py finds it
-            tensors = type(args[0]) is Tensor
             before, within = tape.given_arrays, tape.in_transform  # this thread's, since x was made
             modes.RUNNING.append(None)
             try:
-                tape.in_transform, tape.given_arrays = True, before or not tensors
-                return inputs, LEAF, tensors, func(x)
+                tape.in_transform, tape.given_arrays = True, before or type(args[0]) is not Tensor
+                return inputs, LEAF, type(args[0]) is Tensor, func(x)
             finally:
                 modes.RUNNING.pop()
                 tape.given_arrays, tape.in_transform = before, within
