@@ -308,7 +308,10 @@ VECTOR_MATH = {
     for dtype in ("float64", "float32")
 }
 
+_MADE = ("zeros", "ones", "empty", "array", "asarray", "linspace", "eye", "full", "zeros_like")
+NEW_ARRAYS = {name: Bar(f"tape.numpy.{name}, overhead", at_most=100, unit=" ns") for name in _MADE}
 ALL: tuple[Bar, ...] = (
+    *NEW_ARRAYS.values(),
     *TIMES_FASTER,
     *MATRICES,
     *TRANSFORMS.values(),

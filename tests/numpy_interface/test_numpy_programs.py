@@ -113,8 +113,8 @@ np.array(k); np.max([k, 1.0]); np.where(a > 1, k, 0.0); np.array([a * k, [1, 2]]
 """
 CALLS = [call.strip() for line in _MADE.split("\n") for call in line.split(";") if call.strip()]
 WRITES = [
-    "u[...] = t", "u[0] = t[0]", "u[1:] = t[1:]", "u += t", "u.fill(t[0])", "np.copyto(u, t)", "np.add.at(u, [0], t[0])",
-    "np.array([t, t])", "np.sum([t[0], t[1]])", "np.full(2, t[0])",
+    "u[...] = t", "u[0] = t[0]", "u[1:] = t[1:]", "u += t", "u.fill(t[0])", "np.copyto(u, t)",
+    "np.add.at(u, [0], t[0])", "np.array([t, t])", "np.sum([t[0], t[1]])", "np.full(2, t[0])",
 ]  # fmt: skip
 
 
