@@ -135,6 +135,8 @@ def test_what_is_made_of_tensors(call: str) -> None:
 @pytest.mark.parametrize("write", WRITES)
 def test_writes_into_arrays_name_the_import(write: str) -> None:
     t, u = tape.ones(3, requires_grad=True), np.zeros(3)
-    with pytest.raises((TypeError, RuntimeError), match=r"import tape\.numpy as np"):
+    with pytest.raises((TypeError, RuntimeError, ValueError)) as caught:
         exec(write, {"t": t, "u": u, "np": np})  # noqa: S102 (our own text)
+    causes = f"{caught.value} {caught.value.__cause__}"  # in plain mode NumPy raises another error from ours
+    assert "import tape.numpy as np" in causes
     assert not u.any()
