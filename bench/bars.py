@@ -332,8 +332,12 @@ SPARSE = {
     for what, bar in _SPARSE.items()
 }
 
+_MADE = ("zeros", "ones", "empty", "array", "asarray", "linspace", "eye", "full", "zeros_like")
+NEW_ARRAYS = {name: Bar(f"tape.numpy.{name}, overhead", at_most=100, unit=" ns") for name in _MADE}
+
 ALL: tuple[Bar, ...] = (
     *SPARSE.values(),
+    *NEW_ARRAYS.values(),
     *TIMES_FASTER,
     *MATRICES,
     *TRANSFORMS.values(),

@@ -51,9 +51,13 @@ if _TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
         func,
         implicit,
+        interpolate,
+        ndimage,
+        numpy,
         ode,
         optimize,
         quadrature,
+        signal,
         sparse,
         special,
         stats,
@@ -75,6 +79,10 @@ if _TYPE_CHECKING:
     from tape.tensors.printing import listing
     from tape.transforms.vmap import vmap
 
+_MODULES = (
+    "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optimize", "quadrature", "signal", "sparse",
+    "special", "stats", "uncertainty", "utils",
+)  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
     "tape",
@@ -95,21 +103,7 @@ __getattr__ = _found_in(
         "record": "tape.programs.record",
         "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
-        **{
-            name: f"tape.{name}"
-            for name in (
-                "func",
-                "implicit",
-                "ode",
-                "optimize",
-                "quadrature",
-                "sparse",
-                "special",
-                "stats",
-                "uncertainty",
-                "utils",
-            )
-        },
+        **{name: f"tape.{name}" for name in _MODULES},
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
@@ -125,12 +119,12 @@ concat = concatenate = _views.cat
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
-    "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "is_grad_enabled",
-    "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan",
-    "newaxis", "ode", "op_table", "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "random", "randperm", "record", "result_type", "save", "seed",
-    "set_num_threads", "set_quiet", "set_rng_state", "sparse", "special", "sum", "uncertainty", "value_and_grad",
-    "vmap",
+    "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
+    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm",
+    "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
+    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
+    "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
+    "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

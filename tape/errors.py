@@ -48,6 +48,10 @@ SECOND_TIME = (
 NO_GRAPH = "element {} of tensors does not require grad and does not have a grad_fn"
 NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
 NUMPY_EXIT = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+NUMPY_ARRAY = (
+    "write 'import tape.numpy as np' in place of 'import numpy as np', whose np.zeros, np.array, np.linspace ... make "
+    "tensors while something differentiates, and np.array(u) one of an array u"
+)
 NON_LEAF_GRAD = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
     "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "

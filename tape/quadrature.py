@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from tape.errors import ConvergenceError
+from tape.operations import sorting
+from tape.operations.elementwise import array_like
 from tape.recording.promotion import alike
 from tape.tensors import grad_modes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, constant_tensor
 
-__all__ = ["gauss_legendre", "quad", "trapezoid"]
+__all__ = ["cumulative_trapezoid", "gauss_legendre", "quad", "simpson", "trapezoid"]
 
 
 @functools.lru_cache(64)
@@ -141,3 +143,60 @@ def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
             raise ValueError(f"quadrature: the bounds are numbers; one has shape {list(x.spec.shape)}")
     a, b = (x if x.spec.dtype.kind == "f" else x.to(np.float64) for x in bounds)
     return a, b, count
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+    """Return the running integral of samples: SciPy's ``scipy.integrate.cumulative_trapezoid``.
+
+    One less than there are samples, or with ``initial=0`` as many; ValueError for another initial value.
+
+    >>> tape.quadrature.cumulative_trapezoid(tape.tensor([1.0, 2.0, 4.0]), dx=0.5, initial=0).tolist()
+    [0.0, 0.75, 2.25]
+    """
+    if initial not in (None, 0):
+        raise ValueError("cumulative_trapezoid: initial is None or 0")
+    y = array_like(y)
+    spacing = {"dx": dx} if x is None else {"x": array_like(x)}
+    sums = sorting.cumulative_trapezoid(y, dim=axis, **spacing)
+    if initial is None:
+        return sums
+    width = [(int(k == axis % len(sums.spec.shape)), 0) for k in range(len(sums.spec.shape))]
+    return np.pad(sums, width)
+
+
+def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
+    """Return the integral of samples by Simpson's rule: SciPy's ``scipy.integrate.simpson``.
+
+    Of an even number of samples the last interval is corrected by a parabola through the last three, as SciPy does.
+    Gradients go to samples, coordinates and dx. ValueError where there is not one coordinate for each sample.
+
+    >>> tape.quadrature.simpson(tape.tensor([0.0, 1.0, 4.0]))
+    tensor(2.6667)
+    """
+    y = np.moveaxis(_floating(y), axis, -1)
+    n = y.spec.shape[-1]
+    if x is None:
+        h = array_like(dx) * np.ones(n - 1)
+    else:
+        x = _floating(x)
+        x = np.moveaxis(x, axis, -1) if len(x.spec.shape) > 1 else x
+        if x.spec.shape[-1] != n:
+            raise ValueError(f"simpson: {x.spec.shape[-1]} coordinates for {n} samples")
+        h = x[..., 1:] - x[..., :-1]
+    if n == 2:  # noqa: PLR2004
+        return 0.5 * h[..., 0] * (y[..., 0] + y[..., 1])
+    odd = n - 1 + n % 2
+    h0, h1 = h[..., 0 : odd - 1 : 2], h[..., 1 : odd - 1 : 2]
+    both, ratio = h0 + h1, h0 / h1
+    y0, y1, y2 = y[..., 0 : odd - 2 : 2], y[..., 1 : odd - 1 : 2], y[..., 2:odd:2]
+    total = (both / 6 * (y0 * (2 - 1 / ratio) + y1 * (both * both / (h0 * h1)) + y2 * (2 - ratio))).sum(-1)
+    if n % 2 == 0:
+        a, b = h[..., -2], h[..., -1]
+        total = total + y[..., -1] * (2 * b * b + 3 * a * b) / (6 * (a + b))
+        total = total + y[..., -2] * (b * b + 3 * a * b) / (6 * a) - y[..., -3] * b**3 / (6 * a * (a + b))
+    return total
+
+
+def _floating(x: Any) -> Any:
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else x.to(np.float64)

@@ -166,3 +166,5 @@ for _op in OPS.values():
         matmul.serve(_ufunc, _op.ufunc, globals()[_op.name])
 matmul.serve("yn", LateUfunc("yn"), yn)
 matmul.serve("kn", LateUfunc("kn"), kn)
+for _name in ("exp2", "expm1", "log1p"):
+    matmul.serve(_name, LateUfunc(_name), globals()[_name])

@@ -10,15 +10,16 @@ import numpy as np
 
 from kernels.operations import OPS
 from tape import return_types
+from tape.operations import scatter
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, implement_by_values, sort
-from tape.recording import foreign_calls, indexed_calls, record, views
+from tape.recording import creation, foreign_calls, indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
-from tape.tensors.tensor import Array, Tensor, as_array
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 
 _SEARCHSORTED: Any = OPS["searchsorted"]
 
@@ -181,7 +182,22 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
     return len(array) - places
 
 
-implement_by_values(np.histogram, np.histogram_bin_edges, np.bincount)
+implement_by_values(np.histogram, np.histogram_bin_edges)
+
+
+@implements(np.bincount, records="index_add")
+def _sums_of_weights(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Add up weights, with gradients to them, by the integers that they stand beside."""
+    at = escaped_values(x, np.bincount.__name__) if isinstance(x, Tensor) else np.asarray(x)
+    counts = np.bincount(
+        at, None if weights is None else np.zeros(np.shape(weights)), minlength
+    )  # raises NumPy's errors
+    if weights is None:
+        return constant_result(counts)
+    zeros = creation.zeros(counts.size, dtype=np.float64)
+    return scatter.index_add_(zeros, 0, constant_tensor(at), cast(array_like(weights), np.float64))
+
+
 implement_by_values(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d)
 
 

@@ -17,6 +17,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import MOST_OPERANDS
 from kernels.operations import OPS
 from kernels.rules.op import special
+from tape import errors
 from tape.operations import writes
 from tape.recording import creation, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op, operator_number
@@ -203,7 +204,8 @@ def written(name: str, out: Any, result: Any) -> Any:
         return result
     if not isinstance(out, Tensor) and result._slot is not None:
         raise TypeError(
-            f"np.{name}: out= is a NumPy array, and the result requires grad; give a tensor, or detach() the operands"
+            f"np.{name}: out= is a NumPy array, and the result requires grad: {errors.NUMPY_ARRAY}, or detach() the "
+            "operands"
         )
     have, wanted = result.spec, out.spec if isinstance(out, Tensor) else out
     if have.shape != wanted.shape:
@@ -279,8 +281,8 @@ def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str
     leaves = pytrees.leaves((args, kwargs))
     if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in leaves):
         raise TypeError(
-            f"{name}: the first operand is a NumPy array, which has no room for a gradient; write into a tensor, "
-            "as tape.tensor(array), or detach() the values"
+            f"{name}: the first operand is a NumPy array, which has no room for a gradient: {errors.NUMPY_ARRAY}, or "
+            "detach() the values"
         )
     plain = [np.asarray(x) if isinstance(x, Tensor) else x for x in args]
     return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})

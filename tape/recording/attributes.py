@@ -144,6 +144,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         grad_modes.check_requires_grad(x)
         view_families.start_family(x)
         view_families.move(x, _leaf_of(x), x._form)
+        modes.note_leaf(x)
 
 
 _NOBODY: ReferenceType[Any] = ref(set())

@@ -25,7 +25,7 @@ from tape.tensors.dtypes import (
     dtype_of,
     get_default_dtype,
 )
-from tape.tensors.modes import ON_MADE
+from tape.tensors.modes import ON_MADE, note_leaf
 from tape.tensors.operands import as_ndarray, native, usable
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, made, method, scalar_or_array
 from tape.tensors.view_families import mark_exported_to_numpy
@@ -45,12 +45,15 @@ def tensor(
         check_memory("tensor", None, pin_memory)
     if dtype is FLOAT64 or (dtype is None and DEFAULT["dtype"] is FLOAT64):
         at_once: Tensor | None = None if ON_MADE else made(data, requires_grad)
+        if at_once is None and type(data) is float:
+            at_once = leaf(data, requires_grad=requires_grad)
+        elif at_once is None and type(data) is np.ndarray and data.dtype is FLOAT64 and data.ndim:
+            copy = pool.call(data.copy) if data.nbytes >= LARGE else data.copy()
+            at_once = leaf(copy, requires_grad=requires_grad)
         if at_once is not None:
+            if requires_grad:
+                note_leaf(at_once)
             return at_once
-        if type(data) is float:
-            return leaf(data, requires_grad=requires_grad)
-        if type(data) is np.ndarray and data.dtype is FLOAT64 and data.ndim:
-            return leaf(pool.call(data.copy) if data.nbytes >= LARGE else data.copy(), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -60,12 +63,20 @@ def tensor(
         )
         record.note_escape(data)
         data = as_array(data)
-    elif _holds_tensors(data):
+    elif holds_tensors(data):
         return _stacked(data, dtype, requires_grad=requires_grad)
     array = _array(data, dtype, copy=True)
+    return made_leaf(array, requires_grad=requires_grad)
+
+
+def made_leaf(array: Any, *, requires_grad: bool) -> Tensor:
+    """Return a new array as a user's leaf; RuntimeError if its dtype has no gradients, and it is to require grad."""
     if requires_grad:
         check_gradient(array.dtype)
-    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
+    result = leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
+    if requires_grad:
+        note_leaf(result)
+    return result
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
@@ -83,14 +94,14 @@ def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     return array
 
 
-def _holds_tensors(data: Any) -> bool:
+def holds_tensors(data: Any) -> bool:
     """Whether data is a list, or a tuple, that holds tensors, or lists of them."""
     kinds = set(map(type, data)) if isinstance(data, (list, tuple)) else ()
-    return Tensor in kinds or ((list in kinds or tuple in kinds) and any(map(_holds_tensors, data)))
+    return Tensor in kinds or ((list in kinds or tuple in kinds) and any(map(holds_tensors, data)))
 
 
 def _stacked(data: Any, dtype: Any, *, requires_grad: bool = False) -> Tensor:
-    parts = (d if isinstance(d, Tensor) else _stacked(d, None) if _holds_tensors(d) else tensor(d) for d in data)
+    parts = (d if isinstance(d, Tensor) else _stacked(d, None) if holds_tensors(d) else tensor(d) for d in data)
     result = stack(list(parts))
     if dtype is not None:
         result = promotion.cast(result, dtype_of(dtype))
@@ -102,7 +113,7 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     check_device(device)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype_of(dtype) == data.spec.dtype else promotion.cast(data, dtype_of(dtype))
-    if _holds_tensors(data):
+    if holds_tensors(data):
         return _stacked(data, dtype)
     array = _array(data, dtype, copy=None)
     result = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
@@ -152,9 +163,7 @@ def finished(name: str, array: Any, device: Any, requires_grad: bool, layout: An
         check_memory(name, layout, pin_memory)
     if isinstance(array, Tensor):
         return array.requires_grad_() if requires_grad else array
-    if requires_grad:
-        check_gradient(array.dtype)
-    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
+    return made_leaf(array, requires_grad=requires_grad)
 
 
 def sizes_of(name: str, shape: tuple[Any, ...], size: Any) -> tuple[int, ...]:

@@ -7,9 +7,13 @@ import sys
 MODULES = ("math", "cmath", "statistics")  # Python's modules of functions of numbers
 _DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
 _LINALG = (
-    "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve",
-    "solve_banded", "solve_toeplitz", "solve_triangular", "solveh_banded", "svd",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigvalsh", "expm", "inv", "lstsq", "lu",
+    "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve", "solve_banded", "solve_toeplitz", "solve_triangular",
+    "solveh_banded", "svd", "svdvals", "toeplitz",
 )  # fmt: skip
+_IMAGES = ("convolve", "correlate", "gaussian_filter", "map_coordinates", "shift")
+_INTERPOLATIONS = ("CubicSpline", "RegularGridInterpolator", "interp1d")
+_SIGNALS = ("convolve", "fftconvolve", "lfilter")
 MINIMIZERS = (
     "basinhopping", "differential_evolution", "dual_annealing", "fmin", "fmin_bfgs", "fmin_cg", "fmin_cobyla",
     "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp", "fmin_tnc", "minimize", "shgo",
@@ -42,15 +46,18 @@ EQUIVALENTS: dict[str, str] = {
     "scipy.sparse.linalg.LinearOperator": "tape.implicit.linear_solve(product, b)",
     "scipy.sparse.linalg.svds": "tape.linalg.svd",
     **{f"scipy.stats.{name}": f"tape.stats.{name}" for name in _DENSITIES},
-    "scipy.linalg.expm": "tape.linalg.matrix_exp",
-    "scipy.linalg.svdvals": "tape.linalg.svdvals",
-    "scipy.linalg.cho_solve": "tape.linalg.cholesky_solve",
-    "scipy.linalg.block_diag": "tape.block_diag",
+    **{f"scipy.ndimage.{name}": f"tape.ndimage.{name}" for name in _IMAGES},
+    **{f"scipy.ndimage.{name}1d": f"tape.ndimage.{name}" for name in ("convolve", "correlate", "gaussian_filter")},
+    "scipy.ndimage.uniform_filter": "tape.ndimage.correlate",
+    **{f"scipy.interpolate.{name}": f"tape.interpolate.{name}" for name in _INTERPOLATIONS},
+    "scipy.interpolate.make_interp_spline": "tape.interpolate.CubicSpline",
+    **{f"scipy.signal.{name}": f"tape.signal.{name}" for name in _SIGNALS},
+    **{f"scipy.signal.{name}": "tape.signal.convolve" for name in ("convolve2d", "oaconvolve")},
+    "scipy.integrate.simpson": "tape.quadrature.simpson",
     "scipy.linalg.kron": "tape.kron",
     "scipy.integrate.trapezoid": "tape.trapezoid",
-    "scipy.integrate.cumulative_trapezoid": "tape.cumulative_trapezoid",
+    "scipy.integrate.cumulative_trapezoid": "tape.quadrature.cumulative_trapezoid",
     "scipy.integrate.fixed_quad": "tape.quadrature.gauss_legendre",
-    "scipy.interpolate.interp1d": "tape.interp",
     "scipy.interpolate.interpn": "tape.interpn",
     "scipy.spatial.distance.cdist": "tape.cdist",
     "scipy.spatial.distance.pdist": "tape.pdist",

@@ -515,18 +515,53 @@ def _name(function: Any) -> str:
 def refusal(x: Any) -> Exception:
     """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
     name, part = called(x)
+    if name is None and (stored := _stored(_users_frame())) is not None:
+        return stored
     if name in ("ndarray.array", "ndarray.asarray"):
-        return RuntimeError(f"{errors.NUMPY_EXIT} Of tensors, tape.tensor([...]) and np.stack([...]) keep the gradient")
+        return RuntimeError(
+            f"np.{name.removeprefix('ndarray.')} makes an array of numbers of tensors: {errors.NUMPY_ARRAY}. "
+            f"tape.tensor([...]) and np.stack([...]) keep the gradient, too. {errors.NUMPY_EXIT}"
+        )
     if name is not None and name.startswith("ndarray."):
         method = name.removeprefix("ndarray.")
         better = f"np.{method}(array, t)" if hasattr(np, method) else "a function of tape"
         return RuntimeError(f"{name} makes an array of its argument: write {better}. {errors.NUMPY_EXIT}")
     if name is None and (numpys := _numpy_function()) is not None:
-        return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
+        return TypeError(
+            f"np.{numpys} computes on arrays, without gradients: {errors.NUMPY_ARRAY}. {errors.NUMPY_EXIT}"
+        )
     if name is None:
         return RuntimeError(errors.NUMPY_EXIT)
     is_minimizer = name.rpartition(".")[2] in MINIMIZERS and name.startswith("scipy.optimize.")
     return (RuntimeError if is_minimizer else TypeError)(f"{advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
+
+
+_INTO_ARRAY = (np.ndarray.fill, np.fromiter)
+"""Functions of NumPy's that write numbers into an array."""
+
+
+def _users_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("tape", "numpy"):
+        frame = frame.f_back
+    return frame
+
+
+def _stored(frame: FrameType | None) -> Exception | None:
+    """Return the error for a tensor that requires grad and that the code in a frame writes into an array."""
+    step = None if frame is None else _step(frame)
+    if frame is None or step is None:
+        return None
+    written = "u[...] = t"
+    if not step.opname.startswith("STORE_S"):  # u[key] = t, u[low:high] = t
+        callee = native_callee(frame)
+        if not any(callee is function for function in _INTO_ARRAY):
+            return None
+        written = "u.fill(t)" if callee is np.ndarray.fill else "np.fromiter"
+    return RuntimeError(
+        f"{written} writes into a NumPy array, which has no room for a gradient: {errors.NUMPY_ARRAY}. "
+        "Write t.detach() where no gradient is meant"
+    )
 
 
 def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
@@ -534,7 +569,7 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
 
     None where the user does so himself, or where the function has no gradient.
     """
-    module = frame.f_globals.get("__name__", "")
+    user, module = frame, frame.f_globals.get("__name__", "")
     part: str | None = None
     if module in MODULES:
         while frame.f_back is not None and frame.f_back.f_globals.get("__name__") == module:
@@ -546,7 +581,7 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
     else:
         name, part = number_function(frame, x)
     if name is None:
-        return None
+        return _stored(user)
     return TypeError(
         f"{advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
         "a number and lose its gradient. Write .item() or .detach() where that is meant"

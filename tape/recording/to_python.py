@@ -137,7 +137,7 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
         )
     record.note_escape(x)
-    result = leaf(copy.copy(x._value), requires_grad=x._slot is not None)
+    result = _rebuild_tensor(copy.copy(x._value), x._slot is not None)
     if type(x._slot) is AccumulateGrad and x._slot.grad is not None:
         result._slot.grad = clone(x._slot.grad)
     memo[id(x)] = result
@@ -160,7 +160,10 @@ def reduce(x: Tensor) -> Any:
 
 
 def _rebuild_tensor(value: Any, requires_grad: bool) -> Tensor:
-    return leaf(value, requires_grad=requires_grad)
+    result = leaf(value, requires_grad=requires_grad)
+    if requires_grad:
+        modes.note_leaf(result)
+    return result
 
 
 _rebuild_tensor.__module__ = "tape"  # what pickles name stays, wherever this stands
@@ -330,7 +333,7 @@ class _Reader:
         with self._archive.open(f"{int(node[kind])}.npy") as entry:
             array = np.lib.format.read_array(entry, allow_pickle=False)
         if kind == "tensor":
-            return leaf(scalar_or_array(array), requires_grad=bool(node["requires_grad"]))
+            return _rebuild_tensor(scalar_or_array(array), bool(node["requires_grad"]))
         return array[()] if node["scalar"] else array
 
 

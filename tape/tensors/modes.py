@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from threading import get_ident, local
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from weakref import ReferenceType
 
 from tape.tensors import tapes
 from tape.tensors.tapes import Tape
@@ -326,15 +328,73 @@ def call_given(arrays: bool | None, function: Callable[..., Result], *args: Any,
     None: what repeats operations as they were recorded, whose views are views.
     """
     tape = own_tape()
-    before = tape.given_arrays
+    before, within = tape.given_arrays, tape.in_transform
+    RUNNING.append(None)
     try:
+        tape.in_transform = within or arrays is not None
         tape.given_arrays = arrays is not None and (arrays or before)
         if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
             _active.set(_off(tape))
         return function(*args, **kwargs)
     finally:
-        tape.given_arrays = before
+        RUNNING.pop()
+        tape.given_arrays, tape.in_transform = before, within
         if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
+            _active.set(_off(tape))
+
+
+RUNNING: list[None] = []
+"""An item for each function that a transform is running, in any thread: where there is none, nobody need ask more."""
+LEAVES: list[ReferenceType[Any]] = []
+"""Leaves that users made to require grad; dead ones are dropped now and then."""
+_FEW_LEAVES = 1000
+_leaves_at_most = [_FEW_LEAVES]
+
+
+def note_leaf(x: Any) -> None:
+    """Keep in mind that a user's leaf requires grad: while it lives, something may want its gradient."""
+    LEAVES.append(x._slot.owner)
+    if len(LEAVES) > _leaves_at_most[0]:
+        LEAVES[:] = [leaf for leaf in LEAVES if leaf() is not None]
+        _leaves_at_most[0] = 2 * len(LEAVES) + _FEW_LEAVES
+
+
+def makes_tensors() -> bool:
+    """Whether what is made of numbers may have to hold tensors' values later, and their gradients.
+
+    It may in a function that is differentiated or recorded, and wherever a user's leaf that requires grad is alive.
+    """
+    tape = _thread_tape.tape
+    if tape is not None and tape.in_transform:
+        return True
+    while LEAVES and getattr(LEAVES[-1](), "_slot", None) is None:
+        LEAVES.pop()
+    return bool(LEAVES) and is_grad_enabled()
+
+
+def take_numpys_meaning() -> None:
+    """Give elements and scalars NumPy's meaning: while the transform's function runs, or in a script a leaf lives."""
+    tape = own_tape()
+    if not tape.given_arrays:
+        tape.given_arrays = True
+        if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
+            _active.set(_off(tape))
+        if not tape.in_transform:
+            _end_with_leaves(tape.number)
+
+
+_ends: dict[int, Any] = {}  # by the number of a tape, a reference to a leaf with which NumPy's meaning may end
+
+
+def _end_with_leaves(number: int, _: Any = None) -> None:
+    """End NumPy's meaning on a tape when the last of the users' leaves is gone."""
+    leaf, tape = next((x for at in LEAVES if (x := at()) is not None), None), tapes.living.get(number)
+    _ends.pop(number, None)
+    if leaf is not None:
+        _ends[number] = ReferenceType(leaf, partial(_end_with_leaves, number))
+    elif tape is not None:
+        tape.given_arrays = False
+        if tape is _thread_tape.tape and _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
             _active.set(_off(tape))
 
 

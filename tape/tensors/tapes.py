@@ -145,9 +145,9 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "contexts", "entries", "given_arrays", "grown", "hooks", "in_numpy", "lines", "metadata",
-        "next_search", "nodes", "number", "patience", "readers", "record", "retained", "saved_values", "swept",
-        "thread",
+        "__weakref__", "contexts", "entries", "given_arrays", "grown", "hooks", "in_numpy", "in_transform", "lines",
+        "metadata", "next_search", "nodes", "number", "patience", "readers", "record", "retained", "saved_values",
+        "swept", "thread",
     )  # fmt: skip
 
     def __init__(self, *, brief: bool = False) -> None:
@@ -169,6 +169,8 @@ class Tape:
         self.readers: list[None] = []  # an item for each sweep that reads the entries: nothing may be dropped
         self.given_arrays = False
         """Whether a function runs in this thread that was given NumPy's arrays: ``modes.given_arrays``."""
+        self.in_transform = False
+        """Whether a function runs in this thread that is differentiated or recorded: ``modes.makes_tensors``."""
         self.in_numpy = False
         """Whether one of NumPy's functions runs in this thread, on tensors: ``modes.promotes_as_numpy``."""
         self.swept = self.patience = 0

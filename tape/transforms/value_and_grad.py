@@ -254,14 +254,14 @@ def evaluated_at(
         x = taken(args[0])
         if x is not None:
             inputs: Any = (x,)  # by this name points.py finds it
-            if type(args[0]) is Tensor:
-                return inputs, LEAF, True, func(x)
-            before = tape.given_arrays  # this thread's, since x was made
+            before, within = tape.given_arrays, tape.in_transform  # this thread's, since x was made
+            modes.RUNNING.append(None)
             try:
-                tape.given_arrays = True
-                return inputs, LEAF, False, func(x)
+                tape.in_transform, tape.given_arrays = True, before or type(args[0]) is not Tensor
+                return inputs, LEAF, type(args[0]) is Tensor, func(x)
             finally:
-                tape.given_arrays = before
+                modes.RUNNING.pop()
+                tape.given_arrays, tape.in_transform = before, within
     leaves: Sequence[Any] = (
         args if whole == len(args) else (args[argnums],) if alone else tuple([args[i] for i in argnums])
     )

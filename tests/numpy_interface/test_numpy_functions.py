@@ -140,7 +140,7 @@ np.intersect1d(I, [2, 1], assume_unique=True, return_indices=True)
 """
 
 
-WITHOUT_GRADIENT = {"np.unique", "np.histogram", "np.histogram_bin_edges", "np.bincount"}
+WITHOUT_GRADIENT = {"np.unique", "np.histogram", "np.histogram_bin_edges"}
 WRITES = {"copyto", "put", "put_along_axis", "fill_diagonal", "place", "putmask"}
 """They change their first argument: tested below."""
 

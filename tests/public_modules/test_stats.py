@@ -184,10 +184,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("scipy.stats.gamma.cdf: use tape.stats.gamma.cdf", lambda: scipy.stats.gamma(2.0).cdf(T)),
     ("scipy.linalg.solve: use tape.linalg.solve", lambda: scipy.linalg.solve(SQUARE, T)),
     ("scipy.linalg.cholesky: use tape.linalg.cholesky", lambda: scipy.linalg.cholesky(SQUARE)),
-    ("scipy.linalg.expm: use tape.linalg.matrix_exp", lambda: scipy.linalg.expm(SQUARE)),
+    ("scipy.linalg.expm: use tape.linalg.expm", lambda: scipy.linalg.expm(SQUARE)),
     ("scipy.integrate.trapezoid: use tape.trapezoid", lambda: scipy.integrate.trapezoid(T)),
-    ("scipy.integrate.simpson: it computes on arrays", lambda: scipy.integrate.simpson(T)),
-    ("scipy.interpolate.CubicSpline: it computes on arrays", lambda: scipy.interpolate.CubicSpline([0, 1, 2], T)),
+    ("scipy.integrate.simpson: use tape.quadrature.simpson", lambda: scipy.integrate.simpson(T)),
+    ("scipy.interpolate.CubicSpline: use tape.interpolate", lambda: scipy.interpolate.CubicSpline([0, 1, 2], T)),
     (r"scipy.optimize.minimize: write tape.implicit.minimize\(", lambda: scipy.optimize.minimize(_loss, 1.0)),
     (r"scipy.optimize.fmin_bfgs: write tape.implicit.minimize\(", lambda: scipy.optimize.fmin_bfgs(_loss, 1.0)),
     ("scipy.optimize.linear_sum_assignment: it", lambda: scipy.optimize.linear_sum_assignment(SQUARE)),
@@ -218,7 +218,7 @@ NUMBERS: list[tuple[str, Any]] = [
         r"scipy.integrate.odeint: write tape.ode.solve\(",
         lambda t: scipy.integrate.odeint(lambda y, _: -t * y, [1.0], [0.0, 1.0]),
     ),
-    ("scipy.ndimage.gaussian_filter: it", lambda t: scipy.ndimage.gaussian_filter([1.0, 2.0, 3.0], t)),
+    ("scipy.ndimage.gaussian_filter: use tape.ndimage", lambda t: scipy.ndimage.gaussian_filter([1.0, 2.0, 3.0], t)),
     (r"math.sin\(t\): write tape.sin\(t\)", lambda t: math.sin(t)),  # noqa: PLW0108 (the call is what is read)
     (r"math.hypot\(t\): write tape.hypot\(t\)", lambda t: math.hypot(1.0, t)),
     (r"math.fabs\(t\): write tape.abs\(t\)", lambda t: [math.fabs(x) for x in (t, t)]),
@@ -372,14 +372,14 @@ def test_functions_without_a_gradient_and_the_users_own_conversions_warn() -> No
 def test_ufuncs_of_scipy_without_a_record() -> None:
     with pytest.raises(TypeError, match=r"scipy\.special\.hyp2f1 has no record"):
         scipy.special.hyp2f1(1, 2, 3, T)
-    with pytest.raises(RuntimeError, match=r"^Can't call numpy"):
+    with pytest.raises(RuntimeError, match=r"Can't call numpy"):
         np.asarray(T)
 
 
 def test_arrays_of_tensors_name_what_keeps_the_gradient() -> None:
     x = tape.tensor([1.0, 2.0], requires_grad=True)
     for call in (lambda: np.array([x[0], -x[1]]), lambda: np.asarray([[x[0], 0.0], [1.0, x[1]]])):
-        with pytest.raises(RuntimeError, match=r"^Can't call numpy.*tape\.tensor.*np\.stack"):
+        with pytest.raises(RuntimeError, match=r"import tape\.numpy as np.*tape\.tensor.*np\.stack.*Can't"):
             call()
     assert tape.tensor([[x[0], 0.0], [1.0, x[1]]]).requires_grad
     assert np.stack([x[0], -x[1]]).requires_grad
