@@ -128,10 +128,10 @@ def _solved(
     equation.solver, equation.jac, equation.linear, equation.limits = solver, jac, linear, limits
     equation.close_over(start)
     operands, equation.operands = equation.operands, []
-    return back(Solution.apply(equation, start, *operands))
+    return back(ImplicitSolution.apply(equation, start, *operands))
 
 
-class Solution(Function):
+class ImplicitSolution(Function):
     """The solution of an equation, a function of the operands: it is solved again by each replay of a program."""
 
     @staticmethod
@@ -166,7 +166,7 @@ class Solution(Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], equation: Equation, *tensors: Tensor) -> Any:
         """Solve each example's equation."""
         rows = zip(*_examples(info.batch_size, in_dims[1:], tensors), strict=True)
-        return stack([Solution.apply(equation, *row) for row in rows]), 0
+        return stack([ImplicitSolution.apply(equation, *row) for row in rows]), 0
 
 
 class LinearSolution(Function):

@@ -12,7 +12,7 @@ from tape.tensors.operands import tensor_of
 _NEWTON = 2  # recorded steps at the root: by each one more order of derivatives is right
 
 
-class Steps:
+class AcceptedSteps:
     """The steps that were accepted, of a solution that can be called, or in which events are looked for.
 
     ``hits`` has for each event its times and states; ``end`` the time and state of one that ends the solution.
@@ -43,14 +43,14 @@ class Steps:
         """Take in a step from ``y`` to ``z``; return whether an event ends the solution in it."""
         step = t, h, y, self.method.between(self.f, t, y, z, h, slopes)
         self.steps.append(step)
-        found: list[tuple[float, int]] = []
+        met: list[tuple[float, int]] = []
         for i, event in enumerate(self.events):
             before, now = self.before[i], self.number(event, later, z)
             self.before[i] = now
             up, down = before <= 0.0 <= now, before >= 0.0 >= now
             if (up and self.direction[i] >= 0) or (down and self.direction[i] <= 0):
-                found.append((self.root(event, step, before, now), i))
-        for theta, i in sorted(found):
+                met.append((self.root(event, step, before, now), i))
+        for theta, i in sorted(met):
             hit = self.differentiated(self.events[i], step, theta)
             self.hits[i].append(hit)
             if self.terminal[i] and len(self.hits[i]) >= self.terminal[i]:

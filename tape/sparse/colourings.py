@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels.foundation.specs import Array
-from kernels.foundation.tables import dataclass
 from kernels.language import jit
 from kernels.native.memory import where
 

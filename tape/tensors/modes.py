@@ -353,6 +353,8 @@ _leaves_at_most = [_FEW_LEAVES]
 
 def note_leaf(x: Any) -> None:
     """Keep in mind that a user's leaf requires grad: while it lives, something may want its gradient."""
+    while LEAVES and LEAVES[-1]() is None:
+        LEAVES.pop()
     LEAVES.append(x._slot.owner)
     if len(LEAVES) > _leaves_at_most[0]:
         LEAVES[:] = [leaf for leaf in LEAVES if leaf() is not None]

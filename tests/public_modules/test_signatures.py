@@ -118,7 +118,8 @@ def test_functions_are_pickled_by_name_and_copied_as_themselves(name: str) -> No
 MODULES = (
     "tape", "tape.linalg", "tape.special", "tape.func", "tape.autograd", "tape.autograd.functional",
     "tape.autograd.forward_ad", "tape.autograd.graph", "tape.autograd.function", "tape.sparse", "tape.quadrature",
-    "tape.optimize", "tape.stats", "tape.testing", "tape.errors", "tape.random", "tape.array_api",
+    "tape.optimize", "tape.stats", "tape.testing", "tape.errors", "tape.random", "tape.array_api", "tape.implicit",
+    "tape.interpolate", "tape.ndimage", "tape.ode", "tape.signal", "tape.uncertainty",
 )  # fmt: skip
 """Modules whose functions are public, and so have parameters that help tells of."""
 
@@ -129,10 +130,12 @@ OPEN = {
         Tensor.sum_to_size Tensor.tile Tensor.transpose Tensor.view""",
     "tensors, or shapes, in a row": """
         atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod chain_matmul
-        einsum meshgrid result_type""",
+        einsum linalg.block_diag meshgrid result_type""",
     "sizes, or what is to be held": """
         Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor IntTensor LongTensor ShortTensor""",
-    "arguments of the user's function": "checkpoint record func.vjp func.linearize",
+    "arguments of the user's function": """
+        checkpoint record func.vjp func.linearize implicit.root implicit.fixed_point implicit.minimize
+        implicit.linear_solve ode.solve quadrature.quad""",
     "names that the user gives": "parameters",
     "options that SciPy names, which are others from version to version": "optimize.least_squares",
     "a dtype, a device or a tensor, in any order": "Tensor.to",
@@ -147,6 +150,7 @@ OPEN = {
 NO_SIGNATURE = {
     "tape.autograd.GradcheckError", "tape.errors.CompileWarning", "tape.errors.DetachWarning",
     "tape.errors.ConvergenceError", "tape.errors.FileFormatError", "tape.errors.GradError", "tape.linalg.LinAlgError",
+    "tape.ode.StepError",
 }  # fmt: skip
 """Classes whose constructor is a builtin's, without one."""
 
