@@ -68,7 +68,8 @@ class StructType(type):
             fields[field] = at, annotation
             at += step
         places = {field: place for field, (place, _) in fields.items()}
-        return super().__new__(mcs, name, bases, {**namespace, **places, "FIELDS": fields, "SIZE": at, "STEP": step})
+        made = {**namespace, **places, "FIELDS": fields, "SIZE": at, "STEP": step, "NAMES": sys._getframe(1).f_globals}  # noqa: SLF001
+        return super().__new__(mcs, name, bases, made)
 
     def __init__(cls, *_: Any, **__: Any) -> None:
         """Take what :meth:`__new__` has taken."""
@@ -79,7 +80,7 @@ class StructType(type):
 
     def kind_of(cls, field: str) -> Any:
         """Return the type of a field."""
-        return kind_named(cls.FIELDS[field][1], vars(sys.modules[cls.__module__]))
+        return kind_named(cls.FIELDS[field][1], cls.NAMES)
 
 
 class Struct(int, metaclass=StructType):

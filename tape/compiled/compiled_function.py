@@ -403,8 +403,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         seconds = self._overhead.clock() - begin
         self._overhead.calls += min(current.time.seconds, seconds)
         way, self._way = self._way, (call.key, recording.path)
+        at_once = self.mode == MODES[-1]
         alike = self._way == way or recording.rolled is not None or recording.is_trial
-        sure = self.mode == MODES[-1] or not recording.path or (recording.rolled is None and recording.is_sure)
+        alike = alike or (at_once and not current.programs)
+        sure = at_once or not recording.path or (recording.rolled is None and recording.is_sure)
         self._overhead.recorded(seconds - min(current.time.seconds, seconds), sure=sure, alike=alike)
         self._wait()
         return result

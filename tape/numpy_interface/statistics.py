@@ -185,7 +185,7 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
 implement_by_values(np.histogram, np.histogram_bin_edges)
 
 
-@implements(np.bincount, records="index_add")
+@implements(np.bincount, records="index_put_")
 def _sums_of_weights(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     """Add up weights, with gradients to them, by the integers that they stand beside."""
     at = escaped_values(x, np.bincount.__name__) if isinstance(x, Tensor) else np.asarray(x)

@@ -135,10 +135,12 @@ def state_set(w: World, x: Any) -> Any:
 
 
 def of_many_rows(w: World, x: Any) -> Any:
-    x = tape.cat([x] * 300)
-    for _ in range(150):
-        x = x * 1.001
-    return tape.func.jacrev(tape.sin)(x).sum()
+    def many_times(x: Any) -> Any:
+        for _ in range(150):
+            x = x * 1.001
+        return x
+
+    return tape.func.jacrev(many_times)(tape.cat([x] * 300)).sum()
 
 
 class Refusal(NamedTuple):

@@ -27,6 +27,7 @@ np.broadcast_to(v,(2,2)) np.expand_dims(v,0) np.diagonal(x) np.flip(x) np.interp
 np.sign(x) np.heaviside(x,y) np.degrees(x) np.radians(x) np.fabs(x) np.ldexp(x,v) np.clip(x,1,2) np.clip(x,1,None)
 np.clip(x,None,2) np.nan_to_num(x) np.fix(x) np.sinc(x) np.i0(x) np.isposinf(x) np.isneginf(x)
 np.lib.stride_tricks.sliding_window_view(v,2) np.round(x) np.round(x,1) np.around(x) np.around(x,1) np.where(x>1,x,y)
+np.bincount([0,1,1],t)
 """.replace(" > ", ">").split()
 
 

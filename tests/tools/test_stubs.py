@@ -86,10 +86,12 @@ def test_all_holds_every_public_name() -> None:
     assert public(here) | {
         "autograd",
         "func",
-        "linalg",
+        "implicit",
         "interpolate",
+        "linalg",
         "ndimage",
         "numpy",
+        "ode",
         "optimize",
         "quadrature",
         "signal",
