@@ -43,14 +43,14 @@ class Steps:
         """Take in a step from ``y`` to ``z``; return whether an event ends the solution in it."""
         step = t, h, y, self.method.between(self.f, t, y, z, h, slopes)
         self.steps.append(step)
-        found: list[tuple[float, int]] = []
+        passed: list[tuple[float, int]] = []
         for i, event in enumerate(self.events):
             before, now = self.before[i], self.number(event, later, z)
             self.before[i] = now
             up, down = before <= 0.0 <= now, before >= 0.0 >= now
             if (up and self.direction[i] >= 0) or (down and self.direction[i] <= 0):
-                found.append((self.root(event, step, before, now), i))
-        for theta, i in sorted(found):
+                passed.append((self.root(event, step, before, now), i))
+        for theta, i in sorted(passed):
             hit = self.differentiated(self.events[i], step, theta)
             self.hits[i].append(hit)
             if self.terminal[i] and len(self.hits[i]) >= self.terminal[i]:
