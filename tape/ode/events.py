@@ -12,7 +12,7 @@ from tape.tensors.operands import tensor_of
 _NEWTON = 2  # recorded steps at the root: by each one more order of derivatives is right
 
 
-class Steps:
+class AcceptedSteps:
     """The steps that were accepted, of a solution that can be called, or in which events are looked for.
 
     ``hits`` has for each event its times and states; ``end`` the time and state of one that ends the solution.

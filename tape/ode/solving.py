@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tape.ode import control, fixed_steps, linearly_implicit, loops, tableaus
-from tape.ode.events import Steps
+from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
 from tape.recording.creation import arange
@@ -188,17 +188,17 @@ class _Statement:
         states = views.stack((y, z)) if out is None else out
         return self.result(times, states, counts, interpolant, kept)
 
-    def steps_of(self, method: Any, events: Any) -> Steps:
+    def steps_of(self, method: Any, events: Any) -> AcceptedSteps:
         """Return what keeps steps, and looks for events in them."""
 
         def of_tensors(event: Any) -> Any:
             return lambda t, y: event(t, y if self.back is None else self.back(y), *self.args)
 
-        kept = Steps([of_tensors(event) for event in events], events, method, self.slope)
+        kept = AcceptedSteps([of_tensors(event) for event in events], events, method, self.slope)
         kept.start(self.times[0], self.y)
         return kept
 
-    def ended(self, out: Any, kept: Steps, sign: float, counts: Any, interpolant: Any) -> Solution:
+    def ended(self, out: Any, kept: AcceptedSteps, sign: float, counts: Any, interpolant: Any) -> Solution:
         """Return the solution that an event ended: the times that it passed, and that of the event."""
         assert kept.end is not None
         t, z = kept.end
@@ -241,7 +241,7 @@ class _Statement:
         made = count * (len(states) - 1)
         return self.result(self.times, views.stack(states), (made * slopes, made, 0), None, None)
 
-    def result(self, times: Any, states: Any, counts: Any, interpolant: Any, kept: Steps | None) -> Solution:
+    def result(self, times: Any, states: Any, counts: Any, interpolant: Any, kept: AcceptedSteps | None) -> Solution:
         """Return the result, of arrays where arrays were given."""
         t_events = y_events = None
         if kept is not None and kept.events:
