@@ -89,8 +89,8 @@ HOUSE = [
 MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
-MOST_ROOMS = 25
-MOST_IN_ALL = {"kernels": (39_952, 105), "tape": (41_400, 124)}
+MOST_ROOMS = 27
+MOST_IN_ALL = {"kernels": (40_684, 107), "tape": (47_073, 154)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
@@ -179,7 +179,7 @@ MAY_NAME = {
         "Routine",
     ),  # the names that the tuples print
     "tape.numpy_interface.variance": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
-    "tape.numpy_interface.statistics": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.numpy_interface.statistics": ("Elementwise", "Routine", "Write"),  # likewise; np.where; sums at places
     "tape.operations.rearranging": ("Copy", "View"),  # likewise
     "tape.operations.diagonals": (
         "View",
