@@ -1,11 +1,13 @@
-"""Differential equations, value and gradient, compiled, beside diffrax with its best adjoint in one process.
+"""Differential equations, value and gradient, compiled, beside diffrax and CasADi's CVODES in one process.
 
-`python -m pytest bench/bench_ode.py -s` prints them, where diffrax is installed. Tolerances are the same,
-and so are methods, but for stiff problems: Rodas5P beside Kvaerno 5. Ratios are medians of interleaved pairs.
+`python -m pytest bench/bench_ode.py -s` prints them, where diffrax is installed. Tolerances are the same, and so are
+methods of diffrax's best adjoint, but for stiff problems: Rodas5P beside Kvaerno 5. CVODES solves by BDF, with its
+adjoint sensitivities. Ratios are medians of interleaved pairs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +21,8 @@ from bench.bars import Bar
 from bench.in_turn import times_in_turn
 from tape.ode import solve
 
-SETTLE_SECONDS = 40.0
-_AGREE = 2e-3
+SETTLE_SECONDS = 60.0
+_AGREE, _AGREE_LOOSELY = 2e-3, 2e-2  # of methods of one kind; with CVODES, whose tolerances are of each step
 
 
 class Problem(NamedTuple):
@@ -146,12 +148,40 @@ def diffraxs(problem: Problem) -> Callable[[Any, Any], Any]:
     return lambda start, p: jax.block_until_ready(both(start, p))
 
 
+def casadis(problem: Problem) -> Callable[[Any, Any], Any]:
+    """Return the same by CasADi's CVODES (BDF of variable order), with its adjoint sensitivities."""
+    casadi = pytest.importorskip("casadi")
+
+    class Names:
+        sqrt, ones = casadi.sqrt, staticmethod(lambda n: casadi.DM.ones(n, 1))
+        concatenate = staticmethod(lambda parts: casadi.vertcat(*parts))
+
+    n, m = problem.start.size, problem.parameters.size
+    y, p = casadi.SX.sym("y", n), casadi.SX.sym("p", m)
+    value = problem.slopes(Names, y, p)
+    right = casadi.vertcat(*value) if isinstance(value, list) else value
+    options = {"reltol": problem.tolerances[0], "abstol": problem.tolerances[1], "max_num_steps": 100_000}
+    flow = casadi.integrator("flow", "cvodes", {"x": y, "p": p, "ode": right}, 0.0, problem.end, options)
+    start, parameters = casadi.MX.sym("start", n), casadi.MX.sym("parameters", m)
+    loss = casadi.sumsqr(flow(x0=start, p=parameters)["xf"])
+    by_both = [loss, casadi.gradient(loss, start), casadi.gradient(loss, parameters)]
+    both = casadi.Function("both", [start, parameters], by_both)
+
+    def run(start: Any, p: Any) -> Any:
+        value, by_start, by_p = both(start, p)
+        return float(value), (by_start, by_p)
+
+    return run
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_value_and_gradient_beside_diffrax(name: str) -> None:
+def test_value_and_gradient_beside_diffrax_and_casadi(name: str) -> None:
     """Print the ratio of times, and both first calls."""
     problem = PROBLEMS[name]
     arguments = problem.start.copy(), problem.parameters.copy()  # compiled functions take none that they read, too
     functions, firsts, values = {"tape": ours(problem), "diffrax": diffraxs(problem)}, {}, {}
+    if importlib.util.find_spec("casadi") is not None:
+        functions["casadi"] = casadis(problem)
     for kind, function in functions.items():
         begun = time.perf_counter()
         values[kind] = function(*arguments)
@@ -163,15 +193,20 @@ def test_value_and_gradient_beside_diffrax(name: str) -> None:
         compiled(*arguments)
         if compiled.calls["checked"] and time.perf_counter() - started < firsts["tape"] / 20:
             break
-    np.testing.assert_allclose(values["tape"][0], np.asarray(values["diffrax"][0]), rtol=_AGREE)
     times = times_in_turn({kind: lambda f=f: f(*arguments) for kind, f in functions.items()})  # type: ignore[misc]
-    ratio = times["diffrax"].over(times["tape"])
-    bar = Bar(f"{name}: diffrax / tape, value and gradient", at_least=problem.bar)
-    verdict = "pass" if ratio >= problem.bar else "FAIL"
-    sys.stdout.write(
-        f"{verdict}  {bar.name}  at least {problem.bar:g}  {ratio:.1f}: {times['diffrax'].median * 1e6:,.0f} / "
-        f"{times['tape'].median * 1e6:,.1f} us; first calls {firsts['diffrax']:.1f} / {firsts['tape']:.2f} s\n"
-    )
+    for kind, least in (("diffrax", problem.bar), ("casadi", 1.0)):
+        if kind not in functions:
+            continue
+        agree = _AGREE if kind == "diffrax" else _AGREE_LOOSELY
+        np.testing.assert_allclose(values["tape"][0], np.asarray(values[kind][0]), rtol=agree)
+        ratio = times[kind].over(times["tape"])
+        bar = Bar(f"{name}: {kind} / tape, value and gradient", at_least=least)
+        sys.stdout.write(
+            f"{'pass' if ratio >= least else 'FAIL'}  {bar.name}  at least {least:g}  {ratio:.2f}: "
+            f"{times[kind].median * 1e6:,.0f} / {times['tape'].median * 1e6:,.1f} us; "
+            f"first calls {firsts[kind]:.2f} / {firsts['tape']:.2f} s\n"
+        )
+        sys.stdout.flush()
 
 
 @pytest.mark.quick
@@ -180,19 +215,18 @@ def test_problems_end_where_scipy_says() -> None:
     from scipy.integrate import solve_ivp
 
     for problem in PROBLEMS.values():
-        if problem.method == "rosenbrock":
-            continue
 
         def slopes(t: Any, y: Any, problem: Problem = problem) -> Any:  # noqa: ARG001
             return problem.slopes(np, y, problem.parameters)
 
-        exact = solve_ivp(slopes, (0, problem.end), problem.start, "DOP853", rtol=1e-11, atol=1e-11).y[:, -1]
+        name, tight = ("Radau", 1e-9) if problem.method == "rosenbrock" else ("DOP853", 1e-11)
+        exact = solve_ivp(slopes, (0, problem.end), problem.start, name, rtol=tight, atol=tight / 10).y[:, -1]
         found = solve(
             lambda t, y, problem=problem: problem.slopes(tape, y, problem.parameters),  # type: ignore[misc]  # noqa: ARG005
             problem.start,
             (0.0, problem.end),
             method=problem.method,
-            rtol=1e-8,
-            atol=1e-8,
+            rtol=1e-7,
+            atol=1e-9,
         ).y[-1]
         np.testing.assert_allclose(found, exact, atol=1e-4)

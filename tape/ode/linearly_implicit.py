@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tape import func
+from tape.ode.jacobians import Colours, coloured
 from tape.ode.tableaus import Row, combined
 from tape.operations import solves
 from tape.recording.creation import eye
+from tape.sparse import spsolve
 
 
 class Rosenbrock(NamedTuple):
@@ -25,13 +27,14 @@ class Rosenbrock(NamedTuple):
     rows: tuple[Row, ...]
     corrections: tuple[Row, ...]
     dense: tuple[Row, ...]
+    colours: Colours | None = None
+    """How the Jacobian is computed where it is sparse."""
 
     def step(self, f: Any, t: Any, y: Any, h: Any, slope: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the result of a step; its stages, and the slope at its end."""
         n = y.numel()
         changes = func.jvp(lambda s: f(s, y), (t,), (t.detach() * 0.0 + 1.0,))[1].reshape(n)
-        jacobian = jacobian_of(f, t, y).reshape(n, n)
-        matrix = eye(n, dtype=y.dtype) / (h * self.gamma) - jacobian
+        solved = solver_of(f, t, y, 1.0 / (h * self.gamma), self.colours)
         stages: list[Any] = []
         z = y
         for i, (node, by_time, row, more) in enumerate(
@@ -43,7 +46,7 @@ class Rosenbrock(NamedTuple):
             right = slope.reshape(n) + h * by_time * changes if by_time else slope.reshape(n)
             if i:
                 right = right + combined(more, [stage.reshape(n) for stage in stages]) / h
-            stages.append(solves.solve(matrix, right).reshape(y.shape))
+            stages.append(solved(right).reshape(y.shape))
         z = z + stages[-1]
         return z, (*stages, f(t + h, z))
 
@@ -61,9 +64,14 @@ class Rosenbrock(NamedTuple):
         return (1.0 - theta) * y + theta * (z + (1.0 - theta) * (a + theta * (b + theta * c)))
 
 
-def jacobian_of(f: Any, t: Any, y: Any) -> Any:
-    """Return the Jacobian of the slope, y.shape + y.shape; the one place where a sparse one would be made."""
-    return func.jacrev(lambda z: f(t, z))(y)
+def solver_of(f: Any, t: Any, y: Any, diagonal: Any, colours: Colours | None) -> Callable[[Any], Any]:
+    """Return what solves (diagonal I - J) x = b for vectors b, J being the Jacobian of the slope by the state."""
+    n = y.numel()
+    if colours is not None:
+        sparse = coloured(f, t, y, diagonal, colours)
+        return lambda b: spsolve(sparse, b)
+    matrix = eye(n, dtype=y.dtype) * diagonal - func.jacrev(lambda z: f(t, z))(y).reshape(n, n)
+    return lambda b: solves.solve(matrix, b)
 
 
 # fmt: off

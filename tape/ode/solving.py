@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.ode import control, fixed_steps, linearly_implicit, loops, tableaus
+from tape.ode import control, fixed_steps, jacobians, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
@@ -164,6 +164,8 @@ class _Statement:
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
         slope = self.slope(start, y)
+        if isinstance(method, linearly_implicit.Rosenbrock):
+            method = method._replace(colours=jacobians.colours_of(self.slope, start, y))
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
         else:

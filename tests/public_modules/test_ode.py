@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import tape
-from tape.ode import StepError, solve
+from tape.ode import StepError, jacobians, solve
 
 pytestmark = pytest.mark.quick
 EXPLICIT = ("tsit5", "dopri5", "dop853")
@@ -293,3 +293,64 @@ def test_events_as_scipy_finds_them(direction: int) -> None:
     ended = solve(oscillator, [2.0, 0.0], times, 1.0, method="dop853", events=[level], **options)
     np.testing.assert_allclose(ended.t[-1], exact.t_events[0][1], atol=1e-7)
     assert len(ended.t) == len(ended.y) == 1 + (times < ended.t[-1]).sum()
+
+
+def diffusion(t: Any, y: Any, rate: Any) -> Any:
+    ends = tape.zeros(1, dtype=y.dtype)
+    wide = tape.cat([ends, y, ends])
+    return rate * (wide[2:] - 2.0 * y + wide[:-2]) - y * y * y
+
+
+def chain(dense: bool) -> Any:
+    def slopes(t: Any, y: Any, rate: Any) -> Any:
+        if dense and y[0] > 1e9:  # what reads values stays dense
+            return 0.0 * y
+        return diffusion(t, y, rate)
+
+    def total(y0: Any, rate: Any) -> Any:
+        y = solve(slopes, y0, (0.0, 0.05), rate, method="rosenbrock").y[-1]
+        return (y * y).sum()
+
+    return tape.value_and_grad(total, (0, 1))
+
+
+def test_sparse_jacobians_are_as_dense_ones() -> None:
+    y0 = 1.0 + np.sin(np.arange(48.0))
+    sparse, dense = (chain(way)(y0, 30.0) for way in (False, True))
+    assert sparse[0] == pytest.approx(dense[0], rel=1e-12)
+    np.testing.assert_allclose(sparse[1][0], dense[1][0], atol=1e-10)
+    assert sparse[1][1] == pytest.approx(dense[1][1], rel=1e-9)
+    up, down = (chain(False)(y0, rate)[0] for rate in (30.01, 29.99))
+    assert sparse[1][1] == pytest.approx((up - down) / 0.02, rel=1e-4)
+
+
+def test_which_jacobians_are_coloured() -> None:
+    def colours(f: Any, n: int) -> Any:
+        return jacobians.colours_of(f, tape.tensor(0.0), tape.ones(n, dtype=tape.float64))
+
+    found = colours(lambda t, y: diffusion(t, y, 1.0), 60)
+    assert found is not None
+    assert len(found.seeds) == 3
+    assert colours(lambda t, y: diffusion(t, y, 1.0), 40) is None  # small
+    assert colours(lambda t, y: y * y.sum(), 60) is None  # dense
+    assert colours(lambda t, y: y * y if y[0] > 0 else y * y.sum(), 60) is None  # may depend on else
+    assert colours(lambda t, y: y * y if t < 1 else y * y.sum(), 60) is None
+    many = jacobians.colours_of(lambda t, y: -y.flip(1), tape.tensor(0.0), tape.ones(30, 2, dtype=tape.float64))
+    assert many is not None
+    assert len(many.seeds) == 2
+
+
+def test_second_derivatives_through_sparse_jacobians() -> None:
+    def end(rate: Any) -> Any:
+        start = tape.ones(44, dtype=tape.float64)
+        return solve(lambda t, y: -rate * y, start, (0.0, 1.0), method="rosenbrock").y[-1, 3]
+
+    assert float(tape.func.grad(tape.func.grad(end))(0.7)) == pytest.approx(math.exp(-0.7), rel=1e-4)
+
+
+def test_a_tensor_that_a_sparse_problem_closes_over_has_a_gradient() -> None:
+    rate = tape.tensor(30.0, dtype=tape.float64, requires_grad=True)
+    y0 = 1.0 + np.sin(np.arange(48.0))
+    y = solve(lambda t, y: diffusion(t, y, rate), y0, (0.0, 0.05), method="rosenbrock").y[-1]
+    (y * y).sum().backward()
+    assert float(rate.grad) == pytest.approx(chain(False)(y0, 30.0)[1][1], rel=1e-9)
