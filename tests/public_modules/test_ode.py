@@ -367,7 +367,7 @@ def test_compiled_stiff_problems_are_as_dynamic_ones() -> None:
 
     both = tape.value_and_grad(total, (0, 1, 2))
     compiled = tape.compile(both, mode="max")
-    for end in (0.5, 0.7, 0.9, 1.0):
+    for end in (0.1, 0.2, 0.3):
         arguments = np.array([2.0, 0.0]), 20.0, end
         value, slopes = compiled(*arguments)
         expected, by_hand = both(*arguments)
