@@ -9,6 +9,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from tape.ode import control
+from tape.ode.implicit_stages import Esdirk
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import views
 
@@ -74,6 +75,8 @@ def fill(
     while waits:
         parts = p.method.between(p.f, t, y, z, h, slopes)
         state = p.method.at((p.times[row] - t) / h, y, parts)
+        if isinstance(p.method, Esdirk):
+            state = p.method.nearer(state, p.f, t, y, p.times[row] - t, slopes)
         out = where(p.rows == row, state, out)
         row = row + 1
         waits = p.sign * (due[row] - later) <= 0

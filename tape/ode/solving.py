@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.ode import control, fixed_steps, jacobians, linearly_implicit, loops, tableaus
+from tape.ode import control, fixed_steps, implicit_stages, jacobians, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
@@ -26,6 +26,7 @@ _ADAPTIVE = {
     "dopri5": tableaus.DOPRI5,
     "dop853": tableaus.DOP853,
     "rosenbrock": linearly_implicit.RODAS5P,
+    "esdirk": implicit_stages.KVAERNO5,
 }
 _FIXED = {
     "euler": (fixed_steps.euler, 1),
@@ -47,8 +48,9 @@ class Solution:
     r"""What :func:`solve` returns.
 
     ``t`` (m,) are the times that were asked for, ``y`` the states there, (m, \*shape) for each array of ``y0``.
-    ``nfev`` counts slopes, but those for Jacobians, ``accepted`` and ``rejected`` steps; those are ints, or tensors
-    while a compiled function is recorded. ``t_events`` and ``y_events`` have for each event its times and states.
+    ``nfev`` counts slopes, but those for Jacobians and Newton's iterations, ``accepted`` and ``rejected`` steps; those
+    are ints, or tensors while a compiled function is recorded. ``t_events`` and ``y_events`` have for each event its
+    times and states.
     ``status`` is 1 if an event ended the solution, at the last of ``t``, else 0: what fails raises. With
     ``dense=True`` the solution can be called with times.
     """
@@ -84,18 +86,20 @@ def solve(
     arguments gives tensors.
 
     Adaptive steps, by ``rtol`` and ``atol`` (numbers, or arrays like ``y0``): ``"tsit5"`` and ``"dopri5"`` of order 5,
-    ``"dop853"`` of order 8, ``"rosenbrock"`` for stiff problems, Rodas5P, of order 5, whose Jacobian is by tape.
-    Between steps their published interpolants hold. ``first_step`` and ``max_step`` are lengths; ``max_steps`` bounds
-    how many are tried. Fixed steps, ``steps`` of them between each two times: ``"euler"``, ``"rk4"``, and
-    ``"leapfrog"`` or ``"velocity_verlet"``, whose ``y0`` is a pair, or a vector, of positions and velocities.
+    ``"dop853"`` of order 8; for stiff problems, of order 5 and with Jacobians by tape, ``"rosenbrock"``, Rodas5P, and
+    ``"esdirk"``, Kvaerno's implicit method (there is no ``"bdf"``). Between steps interpolants hold. ``first_step``
+    and ``max_step`` are lengths; ``max_steps`` bounds how many are tried. Fixed steps, ``steps`` of them between each
+    two times: ``"euler"``, ``"rk4"``, and ``"leapfrog"`` or ``"velocity_verlet"``, whose ``y0`` is a pair, or a vector,
+    of positions and velocities.
 
     ``events``, one or several, are as in SciPy's solve_ivp: functions of (t, y, \*args), whose zeros are found between
     accepted steps and on the interpolant, and which may have the attributes ``terminal`` (True, or after how many) and
     ``direction``. Their times have gradients, by the implicit function theorem, to second order.
 
-    Gradients, of any order, are those of the numbers that are computed; lengths of adaptive steps count as constants.
-    StepError, naming the time, where the steps vanish or a slope is not finite; ValueError and TypeError for what
-    cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I and II.
+    Gradients, of any order (``"esdirk"``: first and second), are those of the numbers that are computed; lengths of
+    adaptive steps count as constants. StepError, naming the time, where the steps vanish or a slope is not finite;
+    ValueError and TypeError for what cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential
+    Equations I and II; Kvaerno, BIT 44 (2004).
 
     >>> solution = tape.ode.solve(lambda t, y, rate: -rate * y, 1.0, (0.0, 1.0), 2.0)
     >>> round(float(solution.y[-1]), 6)
@@ -164,8 +168,10 @@ class _Statement:
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
         slope = self.slope(start, y)
-        if isinstance(method, linearly_implicit.Rosenbrock):
+        if isinstance(method, (linearly_implicit.Rosenbrock, implicit_stages.Esdirk)):
             method = method._replace(colours=jacobians.colours_of(self.slope, start, y))
+        if isinstance(method, implicit_stages.Esdirk):
+            method = method._replace(tolerances=tolerances)
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
         else:
@@ -218,7 +224,7 @@ class _Statement:
         if not bool((abs(slope.detach()) < math.inf).all()) or not math.isfinite(float(error)):
             return StepError(f"ode.solve: f returns what is not finite at or behind {at}")
         if int(tried) >= most:
-            return StepError(f"ode.solve: max_steps, {most}, steps lead to {at}; is the problem stiff (rosenbrock)?")
+            return StepError(f"ode.solve: max_steps, {most}, steps lead to {at}; is it stiff (rosenbrock, esdirk)?")
         return StepError(f"ode.solve: the steps vanish at {at}, where the solution may end, or f jump")
 
     def solved_by_fixed_steps(self, name: str, steps: int | None, dense: bool) -> Solution:

@@ -18,7 +18,7 @@ from tape.ode import StepError, jacobians, solve
 
 pytestmark = pytest.mark.quick
 EXPLICIT = ("tsit5", "dopri5", "dop853")
-ADAPTIVE = (*EXPLICIT, "rosenbrock")
+ADAPTIVE = (*EXPLICIT, "rosenbrock", "esdirk")
 PREY = np.array([1.5, 1.0, 3.0, 1.0])
 
 
@@ -57,9 +57,10 @@ def test_as_scipy_at_tight_tolerances(method: str) -> None:
     np.testing.assert_allclose(up.y[-1], [1.0, 1.0], atol=1e-6)
 
 
-def test_a_stiff_oscillator_as_radau() -> None:
+@pytest.mark.parametrize("method", ["rosenbrock", "esdirk"])
+def test_a_stiff_oscillator_as_radau(method: str) -> None:
     exact = solve_ivp(oscillator, (0, 2000), [2.0, 0.0], "Radau", args=(1000.0,), rtol=1e-9, atol=1e-9).y[:, -1]
-    found = solve(oscillator, [2.0, 0.0], (0.0, 2000.0), 1000.0, method="rosenbrock", rtol=1e-6, atol=1e-6)
+    found = solve(oscillator, [2.0, 0.0], (0.0, 2000.0), 1000.0, method=method, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found.y[-1], exact, rtol=1e-5)
     assert found.accepted + found.rejected < 700
 
@@ -73,7 +74,9 @@ def test_orders_of_fixed_steps(method: str, order: int) -> None:
     assert math.log2(error(20) / error(40)) == pytest.approx(order, abs=0.15)
 
 
-@pytest.mark.parametrize(("method", "order"), [("tsit5", 5), ("dopri5", 5), ("dop853", 8), ("rosenbrock", 5)])
+@pytest.mark.parametrize(
+    ("method", "order"), [("tsit5", 5), ("dopri5", 5), ("dop853", 8), ("rosenbrock", 5), ("esdirk", 5)]
+)
 def test_orders_of_adaptive_methods_with_steps_of_one_length(method: str, order: int) -> None:
     def error(steps: int) -> float:
         h, loose = 2.0 / steps, {"rtol": 1e9, "atol": 1e9}
@@ -301,26 +304,27 @@ def diffusion(t: Any, y: Any, rate: Any) -> Any:
     return rate * (wide[2:] - 2.0 * y + wide[:-2]) - y * y * y
 
 
-def chain(dense: bool) -> Any:
+def chain(dense: bool, method: str = "rosenbrock") -> Any:
     def slopes(t: Any, y: Any, rate: Any) -> Any:
         if dense and y[0] > 1e9:  # what reads values stays dense
             return 0.0 * y
         return diffusion(t, y, rate)
 
     def total(y0: Any, rate: Any) -> Any:
-        y = solve(slopes, y0, (0.0, 0.05), rate, method="rosenbrock").y[-1]
+        y = solve(slopes, y0, (0.0, 0.05), rate, method=method).y[-1]
         return (y * y).sum()
 
     return tape.value_and_grad(total, (0, 1))
 
 
-def test_sparse_jacobians_are_as_dense_ones() -> None:
+@pytest.mark.parametrize("method", ["rosenbrock", "esdirk"])
+def test_sparse_jacobians_are_as_dense_ones(method: str) -> None:
     y0 = 1.0 + np.sin(np.arange(48.0))
-    sparse, dense = (chain(way)(y0, 30.0) for way in (False, True))
+    sparse, dense = (chain(way, method)(y0, 30.0) for way in (False, True))
     assert sparse[0] == pytest.approx(dense[0], rel=1e-12)
     np.testing.assert_allclose(sparse[1][0], dense[1][0], atol=1e-10)
     assert sparse[1][1] == pytest.approx(dense[1][1], rel=1e-9)
-    up, down = (chain(False)(y0, rate)[0] for rate in (30.01, 29.99))
+    up, down = (chain(False, method)(y0, rate)[0] for rate in (30.01, 29.99))
     assert sparse[1][1] == pytest.approx((up - down) / 0.02, rel=1e-4)
 
 
@@ -354,3 +358,24 @@ def test_a_tensor_that_a_sparse_problem_closes_over_has_a_gradient() -> None:
     y = solve(lambda t, y: diffusion(t, y, rate), y0, (0.0, 0.05), method="rosenbrock").y[-1]
     (y * y).sum().backward()
     assert float(rate.grad) == pytest.approx(chain(False)(y0, 30.0)[1][1], rel=1e-9)
+
+
+def test_compiled_stiff_problems_are_as_dynamic_ones() -> None:
+    def total(y0: Any, mu: Any, end: Any) -> Any:
+        y = solve(oscillator, y0, (0.0, end), mu, method="esdirk", rtol=1e-4, atol=1e-4).y[-1]
+        return (y * y).sum()
+
+    both = tape.value_and_grad(total, (0, 1, 2))
+    compiled = tape.compile(both, mode="max")
+    for end in (0.1, 0.2, 0.3):
+        arguments = np.array([2.0, 0.0]), 20.0, end
+        value, slopes = compiled(*arguments)
+        expected, by_hand = both(*arguments)
+        assert value == pytest.approx(expected, rel=1e-8)
+        for slope, other in zip(slopes, by_hand, strict=True):
+            np.testing.assert_allclose(slope, other, rtol=1e-6, atol=1e-8)
+
+
+def test_there_is_no_bdf() -> None:
+    with pytest.raises(ValueError, match=r"it is one of.*esdirk"):
+        solve(fading, 1.0, (0.0, 1.0), 1.0, method="bdf")
