@@ -402,10 +402,13 @@ def kept_arguments(arguments: Iterable[Any]) -> list[Any]:
 
 
 def is_exposed(array: Array) -> bool:
-    """Whether others may write the memory of an array, or perhaps."""
-    key = id(root_of(array))
+    """Whether others may write the memory of an array."""
+    root = root_of(array)
+    key = id(root)
     place = _place(key)
-    return _counts[place] != 0 and _only[place] in (key, _SEVERAL)
+    if _counts[place] == 0 or _only[place] not in (key, _SEVERAL):
+        return False
+    return _only[place] == key or key in HOLDERS or any(root is shown for shown in list(SHOWN.values()))
 
 
 def exposed_roots() -> list[Array]:
