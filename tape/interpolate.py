@@ -17,14 +17,15 @@ from tape.tensors.tensor import Tensor
 __all__ = ["CubicSpline", "RegularGridInterpolator", "interp1d"]
 
 
-def _floating(x: Any) -> Any:
+def floating(x: Any) -> Any:
+    """Return a tensor of floats: integers and truths in the default dtype."""
     x = array_like(x)
     return x if x.spec.dtype.kind == "f" else x.to(get_default_dtype())
 
 
 def _knots(name: str, x: Any, y: Any, axis: int, least: int) -> tuple[Any, Any]:
     """Return knots as a vector, and data with the knots' axis in front."""
-    x, y = alike(_floating(x), _floating(y))
+    x, y = alike(floating(x), floating(y))
     if len(x.spec.shape) != 1:
         raise ValueError(f"{name}: x is a vector; it has shape {list(x.shape)}")
     y = np.moveaxis(y, axis, 0)
@@ -117,7 +118,7 @@ class CubicSpline:
             right = ((d0 + 2 * span) * d1 * r[0] + d0 * d0 * r[1]) / span
             return d1.reshape(-1)[0], span.reshape(-1)[0], right
         order, value = _NAMED.get(kind, (0, 0.0)) if isinstance(kind, str) else kind
-        value = _floating(value) + r[0] * 0.0
+        value = floating(value) + r[0] * 0.0
         one = x[0] * 0.0 + 1.0
         if order == 1:
             return one, one * 0.0, value
@@ -146,7 +147,7 @@ class CubicSpline:
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
         """Return the spline, or its derivative of order ``nu`` (up to 3), at points of any shape."""
-        at, knots = alike(_floating(x), self.x)
+        at, knots = alike(floating(x), self.x)
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         low, high = knots[0], knots[-1]
         if extrapolate == "periodic":
@@ -210,7 +211,7 @@ class interp1d:  # noqa: N801 (SciPy's name)
 
     def __call__(self, x: Any) -> Any:
         """Return the values at points of any shape."""
-        at, knots = alike(_floating(x), self.x)
+        at, knots = alike(floating(x), self.x)
         below, above = at < knots[0], at > knots[-1]
         if self._raises and bool((below | above).any()):
             raise ValueError("interp1d: a point is outside of x; give bounds_error=False, or fill_value='extrapolate'")
@@ -252,7 +253,7 @@ class RegularGridInterpolator:
         self, points: Any, values: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = math.nan
     ) -> None:
         """Take grid and values; each call interpolates anew."""
-        self.grid, self.values = tuple(_floating(p) for p in points), _floating(values)
+        self.grid, self.values = tuple(floating(p) for p in points), floating(values)
         self.method, self.bounds_error, self.fill_value = method, bounds_error, fill_value
         for k, (knots, n) in enumerate(zip(self.grid, self.values.spec.shape, strict=False)):
             if knots.spec.shape != (n,):
@@ -264,7 +265,7 @@ class RegularGridInterpolator:
         method = self.method if method is None else method
         if method not in ("linear", "nearest"):
             raise NotImplementedError(f"RegularGridInterpolator: method {method!r} is not supported")
-        at = _floating(np.stack(np.broadcast_arrays(*xi), axis=-1) if isinstance(xi, tuple) else xi)
+        at = floating(np.stack(np.broadcast_arrays(*xi), axis=-1) if isinstance(xi, tuple) else xi)
         rank = len(self.grid)
         if at.spec.shape[-1:] != (rank,):
             raise ValueError(f"RegularGridInterpolator: points (..., {rank}) are wanted; they are {list(at.shape)}")

@@ -20,6 +20,7 @@ from numba.core.registry import CPUDispatcher
 from kernels.foundation.tables import Lock
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
+from tape.watching.watched import content_of
 
 __all__ = ["parameters"]
 
@@ -194,7 +195,7 @@ def _names(dispatcher: Any) -> frozenset[str]:
         seen.add(id(function))
         read = _read(function.__code__)
         names |= read
-        cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        cells = map(content_of, function.__closure__ or ())
         modules = [function.__globals__, *(vars(x) for x in _values(function, read) if isinstance(x, types.ModuleType))]
         for value in (*cells, *(space[name] for space in modules for name in read if name in space)):
             inner = getattr(value, "py_func", value)
@@ -205,14 +206,6 @@ def _names(dispatcher: Any) -> frozenset[str]:
 
 def _values(function: types.FunctionType, names: frozenset[str]) -> list[Any]:
     return [function.__globals__[name] for name in names if name in function.__globals__]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 (it raises where there is nothing)
-    except ValueError:
-        return False
-    return True
 
 
 @functools.lru_cache(1024)

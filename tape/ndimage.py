@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tape.interpolate import floating
 from tape.operations.elementwise import array_like
 from tape.recording.promotion import alike
 from tape.signal import windowed
-from tape.tensors.dtypes import get_default_dtype
 from tape.tensors.tensor import Tensor
 
 __all__ = ["convolve", "correlate", "gaussian_filter", "map_coordinates", "shift"]
@@ -24,11 +24,6 @@ _PADS: dict[Any, Any] = {
     "reflect": "symmetric", "grid-mirror": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap",
     "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant",
 }  # fmt: skip
-
-
-def _floating(x: Any) -> Any:
-    x = array_like(x)
-    return x if x.spec.dtype.kind == "f" else x.to(get_default_dtype())
 
 
 def _each(value: Any, rank: int, name: str) -> list[Any]:
@@ -53,7 +48,7 @@ def _padded(name: str, x: Any, widths: Sequence[tuple[int, int]], mode: Any, cva
 
 
 def _filtered(name: str, x: Any, weights: Any, mode: Any, cval: Any, origin: Any, *, flips: bool) -> Any:
-    x, weights = alike(_floating(x), _floating(weights))
+    x, weights = alike(floating(x), floating(weights))
     sizes, rank = weights.spec.shape, len(x.spec.shape)
     if len(sizes) != rank:
         raise RuntimeError(f"{name}: the weights have {len(sizes)} dims, the image {rank}; they have as many")
@@ -100,7 +95,7 @@ def gaussian_filter(
     >>> tape.ndimage.gaussian_filter(tape.tensor([0.0, 1.0, 0.0]), 0.5).sum()
     tensor(1.)
     """
-    x = _floating(input)
+    x = floating(input)
     rank = len(x.spec.shape)
     modes, radii = _each(mode, rank, "gaussian_filter"), _each(radius, rank, "gaussian_filter")
     sigmas = _each(sigma.unbind() if isinstance(sigma, Tensor) and sigma.spec.shape else sigma, rank, "gaussian_filter")
@@ -148,7 +143,7 @@ def map_coordinates(
         raise NotImplementedError(f"map_coordinates: order {order} is not supported; there are 0, 1 and 3")
     if mode not in ("reflect", "grid-mirror", "mirror", "nearest", "wrap", "constant"):
         raise NotImplementedError(f"map_coordinates: boundary mode {mode!r} is not supported")
-    x, at = alike(_floating(input), _floating(coordinates))
+    x, at = alike(floating(input), floating(coordinates))
     shape = x.spec.shape
     if at.spec.shape[:1] != (len(shape),):
         raise RuntimeError(f"map_coordinates: coordinates {list(at.shape)} of an image of {len(shape)} dims")
@@ -239,7 +234,7 @@ def shift(
     >>> tape.ndimage.shift(tape.tensor([0.0, 1.0, 4.0]), 1.0, order=1).tolist()
     [0.0, 0.0, 1.0]
     """
-    x = _floating(input)
+    x = floating(input)
     rank = len(x.spec.shape)
     by = _each(shift.unbind() if isinstance(shift, Tensor) and shift.spec.shape else shift, rank, "shift")
     grid = np.indices(x.spec.shape).astype(x.spec.dtype)

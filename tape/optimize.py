@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tape import func, sparse
+from tape.implicit.solvers import WITH_HESSIAN, WITH_PRODUCTS, WITHOUT_GRADIENT
 from tape.operations.diagonals import raveled
 from tape.tensors import grad_modes, pytrees
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -20,10 +21,7 @@ from tape.transforms.value_and_grad import value_and_grad
 
 __all__ = ["least_squares", "minimize", "root"]
 
-_WITHOUT_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
-_WITH_HESSIAN = {"dogleg", "trust-exact"}
 _TAKES_SPARSE = "trust-constr"
-_WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", _TAKES_SPARSE}
 _LARGE = 64  # unknowns from which on derivatives may be sparse
 _WORTH = 4  # rows, and columns, for each colour of derivatives that are computed so
 
@@ -70,17 +68,17 @@ def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, 
         arguments["fun"] = problem.numbers(fun, lambda both: (_number(both[0]), _vector(both[1])))
     elif callable(jac):
         arguments["jac"] = problem.numbers(jac)
-    elif jac is None and name not in _WITHOUT_GRADIENT:
+    elif jac is None and name not in WITHOUT_GRADIENT:
         arguments["fun"], arguments["jac"] = value_and_grad(call), True
     if callable(hess):
         arguments["hess"] = problem.numbers(hess, _matrix)
     if callable(hessp):
         arguments["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
-    if hess is None and hessp is None and name in _WITH_HESSIAN:
+    if hess is None and hessp is None and name in WITH_HESSIAN:
         arguments["hess"] = _one_of(by_colours, func.hessian(call), problem.start, as_sparse=False)
     elif hess is None and hessp is None and name == _TAKES_SPARSE and _is_sparse(by_colours, problem.start):
         arguments["hess"] = by_colours
-    elif hess is None and hessp is None and name in _WITH_PRODUCTS:
+    elif hess is None and hessp is None and name in WITH_PRODUCTS:
         arguments["hessp"] = lambda v, p: func.jvp(func.grad(call), (v,), (p,))[1]
     return arguments
 

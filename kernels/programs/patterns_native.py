@@ -149,6 +149,15 @@ def added_at(s: SetTable, target: Array[int], at: Array[int], b: Array[int], beg
 # Graphs are rows of neighbours, as SciPy's CSR has them. Colours count from 0; -1 is none yet.
 
 
+def first_free(colours: Array[int], seen: Array[int], v):
+    """Give a vertex the first colour that is not forbidden for it; return how many there are up to that."""
+    colour = 0
+    while seen[colour] == v:
+        colour += 1
+    colours[v] = colour
+    return colour + 1
+
+
 def coloured_apart(
     starts: Array[int], near: Array[int], order: Array[int], colours: Array[int], seen: Array[int], count: int
 ) -> int:
@@ -159,11 +168,7 @@ def coloured_apart(
         for e in range(starts[v], starts[v + 1]):
             if near[e] != v and colours[near[e]] >= 0:
                 seen[colours[near[e]]] = v
-        colour = 0
-        while seen[colour] == v:
-            colour += 1
-        colours[v] = colour
-        most = max(most, colour + 1)
+        most = max(most, first_free(colours, seen, v))
     return most
 
 
@@ -182,11 +187,7 @@ def coloured_by_rows(
                 w = columns[f]
                 if w < v:
                     seen[colours[w]] = v
-        colour = 0
-        while seen[colour] == v:
-            colour += 1
-        colours[v] = colour
-        most = max(most, colour + 1)
+        most = max(most, first_free(colours, seen, v))
     return most
 
 
@@ -208,11 +209,7 @@ def coloured_in_stars(
                     seen[colours[w]] = v
                 if colours[w] < 0 or seen[count + 1 + w] >= 0:
                     forbid(starts, near, colours, seen, v, w)
-        colour = 0
-        while seen[colour] == v:
-            colour += 1
-        colours[v] = colour
-        most = max(most, colour + 1)
+        most = max(most, first_free(colours, seen, v))
         for e in range(starts[v], starts[v + 1]):
             if near[e] != v and colours[near[e]] >= 0:
                 note_twice(starts, near, colours, seen, v, near[e], count)

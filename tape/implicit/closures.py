@@ -13,6 +13,8 @@ import numpy as np
 from tape.sparse import CSR
 from tape.tensors.recorder import same_params
 from tape.tensors.tensor import Tensor
+from tape.watching.frame_events import MISSING
+from tape.watching.watched import content_of
 
 
 def held(x: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
@@ -41,10 +43,7 @@ def _parts_of(x: Any) -> Sequence[Any]:
 
 def is_full(cell: CellType) -> bool:
     """Whether a name that a function closes over is bound."""
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
+    return content_of(cell) is not MISSING
 
 
 def stored(code: CodeType) -> set[str]:

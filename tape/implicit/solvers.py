@@ -143,8 +143,8 @@ def _by_scipy(equation: Equation, function: ArrayFunction, start: Array, x: Tens
 
     name = equation.solver or "BFGS"
     if equation.kind == MINIMUM:
-        hess = function.hess if name.lower() in _WITH_HESSIAN else None
-        jac = None if name.lower() in _WITHOUT_GRADIENT else function.jac
+        hess = function.hess if name.lower() in WITH_HESSIAN | WITH_PRODUCTS else None
+        jac = None if name.lower() in WITHOUT_GRADIENT else function.jac
         result = optimize.minimize(function, function.shaped(start), method=name, jac=jac, hess=hess)
         return np.asarray(result.x, start.dtype).reshape(start.shape)  # whether it is a minimum is looked at afterwards
     if equation.kind == FIXED_POINT:
@@ -153,8 +153,10 @@ def _by_scipy(equation: Equation, function: ArrayFunction, start: Array, x: Tens
     return _solution(equation, optimize.root(function, function.shaped(start), method=name, jac=jac), x)
 
 
-_WITH_HESSIAN = {"dogleg", "trust-exact", "trust-ncg", "trust-krylov", "newton-cg", "trust-constr"}
-_WITHOUT_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+WITHOUT_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+WITH_HESSIAN = {"dogleg", "trust-exact"}
+WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+"""Methods of ``scipy.optimize.minimize`` that take no gradient; a Hessian; or products with one, or the Hessian."""
 
 
 def _dense(matrix: Any) -> Array:

@@ -10,12 +10,11 @@ import numpy as np
 from tape.engine.backward import grad
 from tape.errors import ConvergenceError
 from tape.implicit.equations import LINEAR, Equation
+from tape.recording.equivalents import KRYLOV
 from tape.sparse import CSR
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf
 
-KRYLOV = ("bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minres", "qmr", "tfqmr")
-"""SciPy's iterative methods by name."""
 _TIGHT = 1e-12
 _NARROW = 16  # diagonals besides the main one, up to which a sparse matrix is banded
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tape.ode.control import norm, where
 from tape.ode.jacobians import Colours
 from tape.ode.linearly_implicit import solver_of
-from tape.ode.tableaus import Row, Tableau, combined
+from tape.ode.tableaus import Row, combined, polynomial, value_of
 
 _CLOSE = 1e-3  # of what tolerances allow: changes of a state at which the iteration ends
 _MOST = 10  # iterations
@@ -71,11 +71,11 @@ class Esdirk(NamedTuple):
 
     def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return what :meth:`at` takes to give the solution within a step."""
-        return Tableau(self.order, (), (), (), self.dense).between(f, t, y, z, h, slopes[1:])
+        return polynomial(self.dense, h, slopes[1:])
 
     def at(self, theta: Any, y: Any, parts: Sequence[Any]) -> Any:
         """Return the solution at a fraction of a step that began with ``y``."""
-        return Tableau(self.order, (), (), (), self.dense).at(theta, y, parts)
+        return value_of(theta, y, parts)
 
     def nearer(self, state: Any, f: Any, t: Any, y: Any, h: Any, slopes: Sequence[Any]) -> Any:
         """Return the state within a step by a shorter step, which is of order 5; what is known if that fails."""

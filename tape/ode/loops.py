@@ -9,11 +9,10 @@ import itertools
 from typing import Any, NamedTuple
 
 from tape.ode import control
+from tape.ode.control import minimum, where
 from tape.ode.implicit_stages import Esdirk
-from tape.operations.elementwise import FUNCTIONS
 from tape.recording import views
 
-minimum, where = FUNCTIONS["minimum"], FUNCTIONS["where"]
 _EPSILON = 2.0**-49  # steps that are shorter, beside the time, get nowhere
 
 
@@ -38,7 +37,8 @@ class Problem(NamedTuple):
 def adaptive(p: Problem, y: Any, slope: Any, h: Any, out: Any, steps: Any) -> Any:
     """Go from the first time to the last.
 
-    Return time, state, slope, next length, error, how many steps were tried and accepted.
+    Return time, state, slope, the states at the times that are asked for, next length, error, how many steps were tried
+    and accepted.
     """
     sign, end, method = p.sign, p.times[-1], p.method
     t, y, slope = p.times[0].clone(), y.clone(), slope.clone()

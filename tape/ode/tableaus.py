@@ -18,6 +18,19 @@ def combined(coefficients: Sequence[float], slopes: Sequence[Any]) -> Any:
     return total
 
 
+def polynomial(dense: Sequence[Row], h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the coefficients of theta, theta^2, ... of an interpolant, by those that each slope has in them."""
+    return tuple([h * combined(column, slopes) for column in zip(*dense, strict=True)])
+
+
+def value_of(theta: Any, y: Any, parts: Sequence[Any]) -> Any:
+    """Return an interpolant at a fraction of a step that began with ``y``."""
+    total = parts[-1]
+    for part in parts[-2::-1]:
+        total = part + theta * total
+    return y + theta * total
+
+
 class Tableau(NamedTuple):
     """An explicit method: ``order``, ``nodes`` and rows of the stages behind the first, the last row being the result.
 
@@ -46,14 +59,11 @@ class Tableau(NamedTuple):
 
     def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return what :meth:`at` takes to give the solution within a step."""
-        return tuple([h * combined(column, slopes) for column in zip(*self.dense, strict=True)])
+        return polynomial(self.dense, h, slopes)
 
     def at(self, theta: Any, y: Any, parts: Sequence[Any]) -> Any:
         """Return the solution at a fraction of a step that began with ``y``."""
-        total = parts[-1]
-        for part in parts[-2::-1]:
-            total = part + theta * total
-        return y + theta * total
+        return value_of(theta, y, parts)
 
 
 # fmt: off

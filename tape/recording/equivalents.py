@@ -27,7 +27,7 @@ _ROOTS = (
 _LEAST_SQUARES = "tape.implicit.minimize(lambda x, *args: (f(x, *args) ** 2).sum(), x0, *args)"
 _INITIAL_VALUES = ("BDF", "DOP853", "LSODA", "RK23", "RK45", "Radau", "complex_ode", "ode", "odeint", "solve_ivp")
 _SEVERAL_INTEGRALS = "tape.quadrature.quad(f, a, b, *args), whose f is such an integral"
-_KRYLOV = ("bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minres", "qmr", "tfqmr")
+KRYLOV = ("bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minres", "qmr", "tfqmr")
 _SOLVES = ("factorized", "lsmr", "lsqr", "spilu", "splu", "spsolve", "spsolve_triangular")
 _SPECIAL = ("log_softmax", "logsumexp", "multigammaln", "polygamma", "sinc", "softmax", "zeta")
 EQUIVALENTS: dict[str, str] = {
@@ -40,7 +40,7 @@ EQUIVALENTS: dict[str, str] = {
     **{f"scipy.integrate.{name}": "tape.ode.solve(f, y0, t, *args)" for name in _INITIAL_VALUES},
     **{f"scipy.integrate.{name}": "tape.quadrature.quad(f, a, b, *args)" for name in ("quad", "quad_vec")},
     **{f"scipy.integrate.{name}": _SEVERAL_INTEGRALS for name in ("dblquad", "nquad", "tplquad")},
-    **{f"scipy.sparse.linalg.{name}": f'tape.implicit.linear_solve(A, b, solver="{name}")' for name in _KRYLOV},
+    **{f"scipy.sparse.linalg.{name}": f'tape.implicit.linear_solve(A, b, solver="{name}")' for name in KRYLOV},
     **{f"scipy.sparse.linalg.{name}": "tape.implicit.linear_solve(A, b)" for name in _SOLVES},
     **{f"scipy.sparse.linalg.{name}": "tape.linalg.eigh" for name in ("eigs", "eigsh", "lobpcg")},
     "scipy.sparse.linalg.LinearOperator": "tape.implicit.linear_solve(product, b)",

@@ -212,22 +212,17 @@ class Part:
     """
 
     def __init__(self, colours: Array, start: int, count: int, *, pulls: bool, rows: int, dtype: np.dtype[Any]) -> None:
-        self._rows, self._colours, self._start, self._count, self.pulls, self._dtype = (
-            rows,
-            colours,
-            start,
-            count,
-            pulls,
-            dtype,
-        )
-        self._held = self.seeds() if count * len(colours) <= _MOST_HELD else None
+        self._rows, self._colours, self._dtype = rows, colours, dtype
+        self._start, self._count, self.pulls = start, count, pulls
+        self._held: Array | None = None
+        if count * len(colours) <= _MOST_HELD:
+            self._held = self.seeds()
         self.at = self.places = np.zeros(0, np.int64)
 
     def seeds(self) -> Array:
         """Return for each colour the sum of the unit vectors of that colour, which nobody writes to."""
-        held = getattr(self, "_held", None)
-        if held is not None:
-            return held  # type: ignore[no-any-return]
+        if self._held is not None:
+            return self._held
         seeds = np.zeros((self._count, len(self._colours)), self._dtype)
         at = np.flatnonzero((self._colours >= self._start) & (self._colours < self._start + self._count))
         seeds[self._colours[at] - self._start, at] = 1

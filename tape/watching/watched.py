@@ -499,8 +499,7 @@ def step(value: Any, kind: str, key: Any) -> Any:
     plain = type(value) is Tensor or type(value) is np.ndarray
     try:
         if kind == "attribute":
-            lazy = type(value) is types.ModuleType and _is_ours(value.__name__)  # imports at a name's first use
-            return getattr(value, key) if plain or lazy else read(value, key)
+            return getattr(value, key) if plain else read(value, key)
         container = next((x for x in (dict, list, tuple, deque) if issubclass(type(value), x)), None)
         if plain:
             return value[key]
