@@ -324,6 +324,8 @@ _WRITTEN = 5  # recorder_native.py
 class FoundIterations:
     """What native code finds to repeat in a recording, and what nodes stand for then."""
 
+    _head = np.zeros(3, np.int64)  # what an interrupt in ``__init__`` leaves has nothing to give back
+
     def __init__(self, nodes: list[ProgramNode], steps: Steps) -> None:
         self._nodes, self._steps = nodes, steps
         self._head = np.zeros(3, np.int64)  # the numbers that are saved: StepWords
