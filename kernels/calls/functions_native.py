@@ -528,6 +528,12 @@ def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Wo
     return c_api.PyObject_Vectorcall(self.slow, args, count, names)
 
 
+def vectorcall_where_empty(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
+    lists = self.number
+    busy = c_api.PyList_Size(c_api.PyTuple_GetItem(lists, 0)) + c_api.PyList_Size(c_api.PyTuple_GetItem(lists, 1))
+    return c_api.PyObject_Vectorcall(self.always if busy == 0 else self.slow, args, count, names)
+
+
 def descr_get(self: Word, x: Word, kind: Word) -> Word:
     return owned(self) if x == 0 else c_api.PyMethod_New(self, x)
 

@@ -298,21 +298,38 @@ def _function_type() -> Any:
     return kind
 
 
-@functools.cache
-def _entry() -> int:
-    return int(jit.load_module("calls.functions_native").vectorcall.address)
-
-
 def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any], like: Callable[..., Any]) -> Any:
     """Return the function of an operation of this number, with the name and documentation of ``like``.
 
     ``slow`` makes calls that are not in the table yet, ``always`` those that never are. In a class it is a method.
     """
+    return _function("vectorcall", number, slow, always, like)
+
+
+def where_empty(
+    lists: tuple[list[Any], list[Any]], plain: Callable[..., Any], otherwise: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function like ``plain``, whose calls ``plain`` makes while both lists are empty, else ``otherwise``.
+
+    The lists live as long as the process.
+    """
+    if NATIVE:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(lists))
+        function: Callable[..., Any] = _function("vectorcall_where_empty", id(lists), otherwise, plain, plain)
+        return function
+
+    @functools.wraps(plain)
+    def chosen(*args: Any, **named: Any) -> Any:
+        return (otherwise if any(lists) else plain)(*args, **named)
+
+    return chosen
+
+
+def _function(entry: str, number: int, slow: Any, always: Any, like: Any) -> Any:
     function = instance(_function_type())
     for function_kept in (slow, always):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
-    fill(FunctionObject, id(function), call=_entry(), number=number, slow=id(slow), always=id(always))
-    for name in functools.WRAPPER_ASSIGNMENTS:
-        setattr(function, name, getattr(like, name))
-    function.__wrapped__ = like
+    address = int(getattr(jit.load_module("calls.functions_native"), entry).address)
+    fill(FunctionObject, id(function), call=address, number=number, slow=id(slow), always=id(always))
+    functools.update_wrapper(function, like, updated=())
     return function

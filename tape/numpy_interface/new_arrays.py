@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kernels.calls.object_types import where_empty
 from tape.operations.elementwise import array_like
 from tape.recording import creation, promotion, record, views
 from tape.tensors import modes, view_families
 from tape.tensors.tensor import Tensor, leaf, scalar_or_array
 
-_UNSET = object()
-_HEADS = {
-    "arange": "start=0 stop=None step=None dtype=None | device like",
-    "array": "object dtype=None | copy order subok ndmin ndmax like",
-    "asarray": "a dtype=None order=None | device copy like",
-    "empty": "shape dtype=None order='C' | device like",
-    "eye": "N M=None k=0 dtype=float order='C' | device like",
-    "full": "shape fill_value dtype=None order='C' | device like",
-    "linspace": "start stop num=50 endpoint=True retstep=False dtype=None axis=0 | device",
-    "ones": "shape dtype=None order='C' | device like",
-    "ones_like": "a dtype=None order='K' subok=True shape=None | device",
-    "zeros": "shape dtype=None order='C' | device like",
-    "zeros_like": "a dtype=None order='K' subok=True shape=None | device",
-}
-"""What NumPy's functions take by place, and by name only. Parameters of all kinds would cost 50 ns more in a call."""
-_BODY = """
-def function({heads}):
-    if running or leaves{unusual}:
-        return choose({values}{named})
-    {alone}return numpys({values})
-"""
+_ASKING = (modes.RUNNING, modes.LEAVES)  # where both are empty, nobody asks for tensors
 
 
 def tensor_of_new(array: Any) -> Any:
@@ -54,27 +34,11 @@ def _made(name: str, make: Callable[..., Any] | None = None) -> Callable[..., An
     numpys = getattr(np, name)
     make = _run(numpys) if make is None else make
 
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        named = {key: value for key, value in kwargs.items() if value is not _UNSET}
-        if modes.makes_tensors() or any(map(_holds, (*args, *named.values()))):
-            return make(*args, **named)
-        return numpys(*args, **named)
+    def choose(*args: Any, **named: Any) -> Any:
+        tensors = modes.makes_tensors() or any(map(_holds, (*args, *named.values())))
+        return (make if tensors else numpys)(*args, **named)
 
-    by_place, _, by_name = (part.split() for part in _HEADS.get(name, "*args | **kwargs").partition("|"))
-    plain = name in _HEADS
-    text = {
-        "heads": ", ".join([*by_place, *(f"{key}=unset" for key in by_name)] if plain else [*by_place, *by_name]),
-        "values": ", ".join([head.partition("=")[0] for head in by_place] + ([] if plain else by_name)),
-        "named": "".join(f", {key}={key}" for key in by_name) if plain else "",
-        "unusual": f" or not ({' is '.join(by_name)} is unset)" if plain else "",
-    }
-    first, *others = [head.partition("=")[0] for head in by_place]
-    bare = plain and all(head.endswith("=None") for head in by_place[1:])  # NumPy takes 80 ns to be named None
-    text["alone"] = f"if {' is '.join(others)} is None: return numpys({first})\n    " if bare else ""
-    names: dict[str, Any] = {"__name__": __name__, "numpys": numpys, "choose": choose, "unset": _UNSET}
-    names |= {"running": modes.RUNNING, "leaves": modes.LEAVES}
-    exec(_BODY.format(**text), names)  # noqa: S102 (our own text)
-    function: Any = functools.update_wrapper(names["function"], numpys)
+    function: Any = where_empty(_ASKING, numpys, choose)
     function.__module__ = "tape.numpy"
     function.__doc__ = f"Run NumPy's ``{name}``; of floats it gives a tensor while something differentiates."
     return function  # type: ignore[no-any-return]
