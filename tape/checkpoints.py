@@ -58,7 +58,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     The function should do the same both times: results that differ raise CheckpointError, and so does a backward after
     what it reads has changed. It must not write to its arguments: RuntimeError. While a program is recorded, in a
-    function under ``tape.compile`` or ``vmap``, it is just called: there ``memory=`` bounds what is kept.
+    function under ``tape.compile``, it is just called, and the program keeps as little of its loops as it can, unless
+    ``memory=`` says how much may be kept.
 
     >>> x = tape.tensor(2.0, requires_grad=True)
     >>> y = x
@@ -86,6 +87,8 @@ def called(
     """
     mode = modes.current()
     if not mode.grad or mode.inference or mode.recorder is not None:
+        if mode.recorder is not None:
+            mode.recorder.note_checkpoint()
         with contextlib.nullcontext() if contexts is None else contexts[0]:
             return function(*args, **kwargs)
     leaves, structure = flattened((args, kwargs))

@@ -322,6 +322,8 @@ class Recipe:
     lines: Lines | None = None  # the user's lines, where they are kept
     skipped: list[Skipped] = field(default_factory=list)
     """Iterations that are not among the nodes and steps: :func:`kernels.programs.recording.whole` puts them there."""
+    frugal: bool = False
+    """Whether the way back is to keep as little as it can: a checkpoint stood in what was recorded."""
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes and steps, for lowering to add nodes to."""

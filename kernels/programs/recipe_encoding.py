@@ -304,6 +304,7 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
             "table": [list(line) for line in lines.table],
             "marks": encoder.array(np.array([lines.begins, lines.numbers], INT64)),
         },
+        **({"frugal": True} if recipe.frugal else {}),
         **_encoded_steps(recipe.steps, encoder),
     }
 
@@ -354,7 +355,7 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
     )
     lines = _lines(tree["lines"], decoder) if tree.get("lines") is not None else None
     recorded = steps_from(kinds, numbers, array("q", words.tobytes()))
-    recipe = Recipe(nodes, recorded, arguments, outputs, {*written}, lines)
+    recipe = Recipe(nodes, recorded, arguments, outputs, {*written}, lines, frugal=bool(tree.get("frugal")))
     # each view stands within the memory of its base, its gradient within the buffer of its family
     for node in {id(node): node for node in recipe.nodes}.values():
         spec = node.spec

@@ -451,9 +451,10 @@ def with_iterations(recipe: Recipe, skipped: Skipped) -> Recipe:
         *(_renumbered(n, renumbered) for n in nodes[skipped.node :]),
     ]
     lines = None if recipe.lines is None else _more_lines(recipe.lines, begin, end, count)
-    return Recipe(
-        all_nodes, made_steps, [*map(renumbered, recipe.arguments)], [*map(renumbered, recipe.outputs)],
-        set(map(renumbered, recipe.written)), lines,
+    return replace(
+        recipe, nodes=all_nodes, steps=made_steps, arguments=[*map(renumbered, recipe.arguments)],
+        outputs=[*map(renumbered, recipe.outputs)], written=set(map(renumbered, recipe.written)), lines=lines,
+        skipped=[],
     )  # fmt: skip
 
 

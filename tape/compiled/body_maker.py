@@ -353,6 +353,7 @@ class _Assembly:
             self._read(rolled.body.recording, node, _outer(ref))
         self._steps(rolled.body, _outer)
         self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, rolled.written, self.lines)
+        self.recipe.frugal = old.frugal
         self.steps.fit()
 
     def _read(self, recording: Any, node: int, place: int) -> None:

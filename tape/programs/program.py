@@ -477,7 +477,7 @@ class Program(Seen):
     def _made_of(
         self, recipe: Recipe, expected: Callable[[float], None] | None, *, reverse: bool, always: bool
     ) -> Outcome:
-        memory, make = self._budget, functools.partial(
+        memory, make = 0 if self._budget is None and recipe.frugal else self._budget, functools.partial(
             compiled_machine, recipe, reverse=reverse, cotangents=self._cotangents, exactly=self._exactly,
             always=always, expected=expected,
         )  # fmt: skip

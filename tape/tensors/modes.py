@@ -51,6 +51,9 @@ class Observer:
     def note_unrecorded(self, tensor: Any, what: str) -> None:
         """Be notified of what a tensor is used for, beside its value, that no recorder can follow."""
 
+    def note_checkpoint(self) -> None:
+        """Be notified that a checkpointed function is called."""
+
     def note_drawn(self, tensor: Any, draw: Any) -> None:
         """Be notified of a new tensor of random numbers, and of what draws them."""
 

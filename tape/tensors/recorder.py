@@ -448,6 +448,10 @@ class ProgramRecorder(Recorder):
             self.note_escape(tensor)
         self.escapes[before:] = [f"{line}, for {what}" for line in self.escapes[before:]]
 
+    def note_checkpoint(self) -> None:
+        """Have machine code keep little, and compute the rest again on the way back."""
+        self.recipe.frugal = True
+
     def note_drawn(self, tensor: Tensor, draw: Any) -> None:
         """Note random numbers: they are constants."""
 

@@ -4,6 +4,7 @@ import random
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -261,6 +262,28 @@ def test_compiled_functions_vmap_and_programs_hold_the_function_itself() -> None
     same(mapped, np.sin(X) * 2.0)
     program = tape.record(lambda x: tape.checkpoint(lambda x: (x**2).sum(), x), X)
     assert program.value_and_grad(X)[0] == (X**2).sum()
+
+
+@pytest.mark.parametrize("steps", [300, 700])
+def test_in_compiled_functions_a_checkpoint_is_a_hint_for_the_plan_of_memory(tmp_path: Path, steps: int) -> None:
+    def run(x: Any, rate: Any, keep: Callable[..., Any]) -> Any:
+        for _ in range(steps):
+            x = keep(lambda x: x + 0.01 * rate * tape.sin(x), x)
+        return (x * x).sum()
+
+    start, kept = np.linspace(0.1, 1.0, 40), []
+    for keep in (plain, tape.checkpoint):
+        both = tape.compile(tape.value_and_grad(lambda x, rate, keep=keep: run(x, rate, keep), (0, 1)), mode="max")
+        for _ in range(4):
+            value, (by_start, by_rate) = both(start, 0.3)
+        assert len(both.programs) == 1
+        both.save(tmp_path / "both")
+        loaded = tape.load(tmp_path / "both")
+        assert loaded(start, 0.3)[0] == pytest.approx(value, rel=1e-12)
+        kept.append((value, by_start, by_rate, both.memory().block))
+    for a, b in zip(*[row[:3] for row in kept], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert kept[1][3] * 4 < kept[0][3]  # some twice the root of the steps, and no more
 
 
 def test_a_compiled_step_in_a_checkpoint_in_a_python_loop() -> None:
