@@ -145,14 +145,14 @@ def _reached(roots: Iterable[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
             pending += [after for after, _ in reversed(node.next_functions) if after is not None]
     leaves = [node for node in reached.values() if type(node) is AccumulateGrad]
     nodes = [node for node in reached.values() if type(node) is not AccumulateGrad]
-    return sorted(nodes, key=lambda node: node._slot), leaves
+    return sorted(nodes, key=lambda node: (node._slot, node.name() == node._form.name)), leaves
 
 
 def _saved_of(node: Node) -> list[tuple[str, Any]]:
     if isinstance(node, FunctionNode):
         return [(f"saved{k}", value) for k, value in enumerate(node.saved_tensors)]
     form = node._form
-    if form.is_view or form.op is reference_tape.OUTPUT:
+    if form.is_view or form.op is reference_tape.OUTPUT or node.name() != form.name:
         return []
     return [(name, saved_value(form, node._instruction, name)) for name in form.saved]
 

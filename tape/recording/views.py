@@ -69,6 +69,12 @@ def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
     return record.view(VIEWS["unsafe_view"], contiguous(copy), (shape,))
 
 
+@cached_call()
+def repeated(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the same of a copy that holds a tensor several times."""
+    return record.view(VIEWS["repeated"], contiguous(copy), (shape,))
+
+
 @method()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do.
