@@ -113,6 +113,7 @@ __getattr__ = _found_in(
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
         "distributed": "tape.ensemble runs a function on many inputs in processes",
     },
+    page="docs/from_pytorch.md",
 )
 concat = concatenate = _views.cat
 

@@ -16,7 +16,7 @@ from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from kernels.operations import OPS
 from tape import errors
-from tape.engine.custom_function import CustomCall, Function, saved_value
+from tape.engine.custom_function import CustomCall, Function, saved_names, saved_value
 from tape.errors import GradError
 from tape.recording import record
 from tape.tensors import tapes
@@ -74,7 +74,7 @@ class Node(metaclass=_NodeType):
         graphs of a process's first backwards (:func:`note_shape`); else GradError is raised.
         """
         if self._edges is None:
-            instruction = _found(self._slot)
+            instruction = _instruction_or_shape(self._slot)
             if instruction is None:
                 raise errors.GradError(
                     f"{self.name()}: this part of the graph has been freed by a backward, and its edges with it; take "
@@ -84,7 +84,7 @@ class Node(metaclass=_NodeType):
         return self._edges or ()
 
     def _learn(self, instruction: Any, find: Find | None = None) -> None:
-        find = find or _found
+        find = find or _instruction_or_shape
         form, operands = instruction.form, instruction.operands
         for _ in range(_STEPS_WITHIN.get(form.name, 0)):
             before = find(operands[0]) if type(operands[0]) is int else None
@@ -159,6 +159,12 @@ class Node(metaclass=_NodeType):
             if instruction is not None:
                 self._learn(instruction)
         return self._call
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, and of what was saved."""
+        form = self._form
+        names = saved_names(form) if type(self).__name__ == form.name else []
+        return [*super().__dir__(), *(f"_saved_{name}" for name in names)]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
@@ -307,7 +313,7 @@ def _shape_of(instruction: Instruction) -> _Shape:
     )
 
 
-def _found(slot: int) -> Any:
+def _instruction_or_shape(slot: int) -> Any:
     """Return an instruction, or what is kept of one that has been freed."""
     instruction = record.locate(slot)
     if instruction is None and (tape := tapes.living.get(slot >> TAPE_BITS)) is not None:
@@ -315,7 +321,7 @@ def _found(slot: int) -> Any:
     return instruction
 
 
-def edge_of(operand: Any, find: Find = _found) -> tuple[Any, int]:
+def edge_of(operand: Any, find: Find = _instruction_or_shape) -> tuple[Any, int]:
     """Return the node of an operand, a slot or a leaf, and the number of its output; None where there is none."""
     if isinstance(operand, ref):
         leaf = operand()
@@ -358,7 +364,7 @@ def keep_edges(held: Iterable[tapes.Tape]) -> None:
 
 def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
     def find(slot: int) -> Instruction | None:
-        return table.get(slot) or _found(slot)
+        return table.get(slot) or _instruction_or_shape(slot)
 
     other_tapes = []
     while pending:

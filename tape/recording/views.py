@@ -12,7 +12,7 @@ from kernels.native.structs import ARGUED, JOINS
 from kernels.operations import OPS
 from tape.recording import record
 from tape.recording.cached_calls import by_join, cached_call, number_of
-from tape.recording.parameters import dim_of, ints_of, with_axis
+from tape.recording.parameters import dim_of, ints_of, taking_out, with_axis
 from tape.recording.promotion import alike
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import check_format
@@ -215,6 +215,7 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
 
 
+@taking_out
 @cached_call(by_join, marks=ARGUED | JOINS)
 @with_axis
 def cat(tensors: Any, dim: int = 0) -> Tensor:
@@ -222,6 +223,7 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
     return _join("concatenate", tensors, dim, new=False)
 
 
+@taking_out
 @cached_call(by_join, marks=ARGUED | JOINS)
 @with_axis
 def stack(tensors: Any, dim: int = 0) -> Tensor:
