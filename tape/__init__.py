@@ -72,7 +72,7 @@ if _TYPE_CHECKING:
     from tape.ensembles import ensemble
     from tape.module_parameters import parameters
     from tape.numpy_interface.op_table import op_table
-    from tape.programs.drawing import graph
+    from tape.programs.drawing import graph, make_dot
     from tape.programs.program import Program, get_num_threads, set_num_threads
     from tape.programs.record import record
     from tape.recording.foreign_calls import custom
@@ -98,6 +98,7 @@ __getattr__ = _found_in(
         "graph": "tape.programs.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
+        "make_dot": "tape.programs.drawing",
         "op_table": "tape.numpy_interface.op_table",
         "parameters": "tape.module_parameters",
         "record": "tape.programs.record",
@@ -121,9 +122,9 @@ __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
-    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm",
-    "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
-    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
+    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul", "max", "mean",
+    "min", "mm", "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optimize", "parameters", "pi",
+    "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
     "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
     "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from tape.numpy_interface import functions, op_table, predicates, protocols, sampling, statistics, variance
 from tape.operations import (
@@ -36,14 +37,14 @@ _TAKING_OUT = (
 """Functions that take ``out=`` as PyTorch's do, besides those of elementwise records."""
 for _name in _TAKING_OUT.split():
     hooks.FUNCTIONS[_name] = taking_out(hooks.FUNCTIONS[_name])
-for _name in sorted(
-    {*FUNCTIONS, *hooks.FUNCTIONS, "detach", "fill", "zero"}
-):  # tape.sin_(x), where tape.sin is a function
+_IN_PLACE: dict[str, Any] = {}
+# tape.sin_(x), where tape.sin is a function
+for _name in sorted({*FUNCTIONS, *hooks.FUNCTIONS, "detach", "fill", "zero"}):
     if hasattr(Tensor, f"{_name}_"):
-        hooks.FUNCTIONS.setdefault(f"{_name}_", getattr(Tensor, f"{_name}_"))
-globals().update(FUNCTIONS)
+        _IN_PLACE[f"{_name}_"] = getattr(Tensor, f"{_name}_")
+globals().update(_IN_PLACE | FUNCTIONS)
 globals().update(hooks.FUNCTIONS)
 for _name, _function in hooks.FUNCTIONS.items():
     if getattr(sys.modules[_function.__module__], _function.__qualname__, None) is not _function:
         _function.__module__, _function.__qualname__ = __name__, _name  # made by another function: pickle looks here
-__all__ = list({**FUNCTIONS, **hooks.FUNCTIONS})
+__all__ = list({**_IN_PLACE, **FUNCTIONS, **hooks.FUNCTIONS})

@@ -14,7 +14,6 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
-from kernels.operations import OPS
 from tape import errors
 from tape.engine.custom_function import CustomCall, Function, saved_names, saved_value
 from tape.errors import GradError
@@ -86,12 +85,12 @@ class Node(metaclass=_NodeType):
     def _learn(self, instruction: Any, find: Find | None = None) -> None:
         find = find or _instruction_or_shape
         form, operands = instruction.form, instruction.operands
-        for _ in range(_STEPS_WITHIN.get(form.name, 0)):
+        for _ in range(form.op.within):
             before = find(operands[0]) if type(operands[0]) is int else None
             operands = operands if before is None else before.operands
         self._edges = tuple(edge_of(operands[k], find) for k in shown_operands(form))
-        if form.op is _DIVIDE and form.specs[0] is None:
-            inner = _class_of("ReciprocalBackward0", _Within)(self._slot, form)
+        if _is_two(form):
+            inner = _class_of(form.op.reversed_within, _Within)(self._slot, form)
             inner._edges, self._edges = self._edges[:1], ((inner, 0), (None, 0))
         if instruction.saved and type(instruction.saved[0]) is CustomCall:
             self._call = instruction.saved[0]
@@ -130,7 +129,7 @@ class Node(metaclass=_NodeType):
             raise NotImplementedError(
                 f"{self.name()}: a write in place passes its gradient on where it stands; hook the tensors around it"
             )
-        if form.name in _STEPS_WITHIN or (form.op is _DIVIDE and form.specs[0] is None):
+        if form.op.within or _is_two(form):
             raise NotImplementedError(
                 f"{self.name()}: PyTorch's operations and those that run here are not the same; hook the tensors "
                 "around it"
@@ -259,11 +258,13 @@ def _node(slot: int, form: Form) -> Node:
     return node
 
 
-_ARITHMETIC = frozenset(("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0"))
-"""Nodes with an edge, which is None, for a number: PyTorch makes a tensor of it, which is the second operand."""
-_DIVIDE = OPS["divide"]
-_STEPS_WITHIN = {"FlipBackward0": 1, "RepeatBackward0": 3}
-"""How many instructions before it, each of one operand, belong to what PyTorch has as one operation."""
+_OF_NUMBERS = ("+", "-", "*", "/")
+"""Operators for which PyTorch makes a tensor of a number: the second operand, whose edge is None."""
+
+
+def _is_two(form: Form) -> bool:
+    """Whether PyTorch has two nodes for an operation: a number divided by a tensor."""
+    return isinstance(form.op, Elementwise) and bool(form.op.reversed_within) and form.specs[0] is None
 
 
 def shown_operands(form: Form) -> Sequence[int]:
@@ -273,7 +274,8 @@ def shown_operands(form: Form) -> Sequence[int]:
         return range(isinstance(form.op, Elementwise), count)
     numbers = [k for k in range(count) if form.specs[k] is None]
     tensors = [k for k in range(count) if form.specs[k] is not None]
-    return tensors + numbers if form.name in _ARITHMETIC else tensors
+    shown = form.op.operator in _OF_NUMBERS and (0 in tensors or form.name != form.op.reversed_grad_fn or _is_two(form))
+    return tensors + numbers if shown else tensors
 
 
 class _Shape(NamedTuple):
