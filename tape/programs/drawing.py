@@ -47,7 +47,7 @@ def graph(
     ``params`` gives names to leaves and to other tensors. With ``saved`` the values that the graph keeps are drawn.
     Operations that repeat, as those of a time loop, are drawn once, in a frame with their count, and a dashed edge
     leads to the next time; with ``repeats=False`` each is drawn. Nothing is computed. GradError if a backward has freed
-    the graph; TypeError for what is no tensor.
+    the graph, and its shape (see ``Node.next_functions``) or values are not there; TypeError for what is no tensor.
 
     >>> import tape
     >>> w = tape.tensor([1.0, 2.0], requires_grad=True)
