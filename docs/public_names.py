@@ -37,6 +37,9 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.testing",
     "tape.uncertainty",
     "tape.utils.checkpoint",
+    "tape.utils.data",
+    "tape.optim",
+    "tape.optim.lr_scheduler",
     "tape.errors",
 )
 CLASSES = ("tape.Tensor", "tape.distributions.Continuous", "tape.stats.Discrete")  # with marks of their own

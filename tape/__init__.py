@@ -55,6 +55,7 @@ if _TYPE_CHECKING:
         ndimage,
         numpy,
         ode,
+        optim,
         optimize,
         quadrature,
         signal,
@@ -72,7 +73,7 @@ if _TYPE_CHECKING:
     from tape.ensembles import ensemble
     from tape.module_parameters import parameters
     from tape.numpy_interface.op_table import op_table
-    from tape.programs.drawing import graph
+    from tape.programs.drawing import graph, make_dot
     from tape.programs.program import Program, get_num_threads, set_num_threads
     from tape.programs.record import record
     from tape.recording.foreign_calls import custom
@@ -80,7 +81,7 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optimize", "quadrature", "signal", "sparse",
+    "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optim", "optimize", "quadrature", "signal", "sparse",
     "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
@@ -98,6 +99,7 @@ __getattr__ = _found_in(
         "graph": "tape.programs.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
+        "make_dot": "tape.programs.drawing",
         "op_table": "tape.numpy_interface.op_table",
         "parameters": "tape.module_parameters",
         "record": "tape.programs.record",
@@ -107,12 +109,12 @@ __getattr__ = _found_in(
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
-        "optim": "scipy.optimize.minimize takes tape.value_and_grad(f), or write the step under tape.no_grad()",
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
         "distributed": "tape.ensemble runs a function on many inputs in processes",
     },
+    page="docs/from_pytorch.md",
 )
 concat = concatenate = _views.cat
 
@@ -120,9 +122,9 @@ __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
-    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm",
-    "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
-    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
+    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul", "max", "mean",
+    "min", "mm", "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optim", "optimize", "parameters", "pi",
+    "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
     "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
     "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip

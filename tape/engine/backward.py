@@ -17,7 +17,7 @@ from tape import errors
 from tape.engine import graph_observers
 from tape.engine.accumulate_grad import accumulate, deliver
 from tape.engine.double_backward import Derivation, derived, gradients, settled, swept, takes_part
-from tape.engine.nodes import tensors_of
+from tape.engine.nodes import _left, note_shape, tensors_of
 from tape.engine.sweep_run import batch_of, ending, weights_of
 from tape.recording import record
 from tape.recording.views import stack
@@ -42,6 +42,8 @@ def native_backward(
         if tape is modes.ASK_MODE:
             return NotImplemented
         tape = modes.own_tape()
+    if free and not alone and _left[0] > 0:
+        note_shape(tape)
     form, value = x._form, None if gradient is None else _value(gradient, x._form.spec)
     seen = _seen(tape, free=free, accumulates=targets is None) if tape.hooks or tape.nodes or tape.retained else ()
     if value is None and (gradient is not None or form.spec.size != 1):
