@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.ode import control, fixed_steps, implicit_stages, jacobians, linearly_implicit, loops, tableaus
+from tape.ode import control, fixed_steps, implicit_stages, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
@@ -96,7 +96,7 @@ def solve(
     accepted steps and on the interpolant, and which may have the attributes ``terminal`` (True, or after how many) and
     ``direction``. Their times have gradients, by the implicit function theorem, to second order.
 
-    Gradients, of any order (``"esdirk"``: first and second), are those of the numbers that are computed; lengths of
+    Gradients, of any order (``"esdirk"``: up to the third), are those of the numbers that are computed; lengths of
     adaptive steps count as constants. StepError, naming the time, where the steps vanish or a slope is not finite;
     ValueError and TypeError for what cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential
     Equations I and II; Kvaerno, BIT 44 (2004).
@@ -168,10 +168,7 @@ class _Statement:
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
         slope = self.slope(start, y)
-        if isinstance(method, (linearly_implicit.Rosenbrock, implicit_stages.Esdirk)):
-            method = method._replace(colours=jacobians.colours_of(self.slope, start, y))
-        if isinstance(method, implicit_stages.Esdirk):
-            method = method._replace(tolerances=tolerances)
+        method = method.prepared(self.slope, start, y, tolerances)
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
         else:
