@@ -164,10 +164,11 @@ class _Statement:
         times, y, count = self.times, self.y, self.times.shape[0]
         first, longest, most = limits
         start, way = times[0], times[-1] - times[0]
+        slope = self.slope(start, y)
+        _check_shared(times, y, slope)
         sign = 1.0 if bool(way >= 0) else -1.0
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
-        slope = self.slope(start, y)
         method = method.prepared(self.slope, start, y, tolerances)
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
@@ -300,6 +301,19 @@ class _Interpolant:
             return self.statement.y
         start, h, y, parts = self.steps[max(bisect_right(self.starts, self.sign * float(t.detach())) - 1, 0)]
         return self.method.at((t - start) / h, y, parts)
+
+
+def _check_shared(*tensors: Any) -> None:
+    """Raise RuntimeError where tensors differ between the examples of ``vmap``: each would take steps of its own."""
+    recorder: Any = modes.current().recorder
+    while recorder is not None:
+        if hasattr(recorder, "batched") and not recorder.batched().isdisjoint(map(recorder.node_of, tensors)):
+            raise RuntimeError(
+                "ode.solve: under vmap each example would take adaptive steps of its own. Give initial values as one "
+                "array (many, n), and an f of all rows: they share their steps; or solve one by one, by tape.ensemble. "
+                'Methods of fixed steps, as "rk4", do work under vmap'
+            )
+        recorder = getattr(recorder, "outer", None)
 
 
 def _count(x: Any) -> Any:

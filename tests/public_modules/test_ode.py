@@ -199,6 +199,35 @@ def test_a_batch_shares_its_steps() -> None:
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
+def test_an_ensemble_and_why_not_vmap(method: str) -> None:
+    starts = np.array([[1.0, 1.0], [2.0, 0.5], [0.3, 1.5]])
+
+    def end(y0: Any, p: Any = PREY) -> Any:
+        return solve(predators, y0, (0.0, 1.0), p, method=method).y[-1]
+
+    for start, y in zip(starts, tape.ensemble(end, starts), strict=True):
+        np.testing.assert_array_equal(y, end(start))
+    gradient = tape.value_and_grad(lambda y0: end(y0)[0])
+    for start, (_, slope) in zip(starts, tape.ensemble(gradient, starts), strict=True):
+        np.testing.assert_array_equal(slope, gradient(start)[1])
+    for mapped in (end, tape.func.grad(lambda y0: end(y0)[0]), lambda y0: end(np.ones(2), PREY * y0[0])):
+        with pytest.raises(RuntimeError, match=r"one array \(many, n\).*tape.ensemble"):
+            tape.func.vmap(mapped)(tape.tensor(starts))
+    with pytest.raises(RuntimeError, match="by tape"):
+        tape.func.vmap(lambda end: solve(fading, 1.0, (0.0, end), 1.0, method=method).y[-1])(tape.tensor([1.0, 2.0]))
+    jacobian = tape.func.jacfwd(end)(tape.tensor(starts[0]))
+    np.testing.assert_allclose(jacobian, tape.func.jacrev(end)(tape.tensor(starts[0])), atol=1e-10)
+
+
+def test_fixed_steps_under_vmap() -> None:
+    def end(y0: Any) -> Any:
+        return solve(predators, y0, (0.0, 1.0), PREY, method="rk4", steps=10).y[-1]
+
+    starts = np.array([[1.0, 1.0], [2.0, 0.5]])
+    np.testing.assert_allclose(tape.func.vmap(end)(tape.tensor(starts)), [end(y0) for y0 in starts])
+
+
+@pytest.mark.parametrize("method", ADAPTIVE)
 def test_dense_output(method: str) -> None:
     found = solve(fading, 2.0, (0.0, 3.0), 1.5, method=method, rtol=1e-8, atol=1e-8, dense=True)
     times = np.linspace(0.0, 3.0, 50)
