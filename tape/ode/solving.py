@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.ode import control, fixed_steps, implicit_stages, jacobians, linearly_implicit, loops, tableaus
+from tape.ode import control, fixed_steps, implicit_stages, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
@@ -96,7 +96,7 @@ def solve(
     accepted steps and on the interpolant, and which may have the attributes ``terminal`` (True, or after how many) and
     ``direction``. Their times have gradients, by the implicit function theorem, to second order.
 
-    Gradients, of any order (``"esdirk"``: first and second), are those of the numbers that are computed; lengths of
+    Gradients, of any order (``"esdirk"``: up to the third), are those of the numbers that are computed; lengths of
     adaptive steps count as constants. StepError, naming the time, where the steps vanish or a slope is not finite;
     ValueError and TypeError for what cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential
     Equations I and II; Kvaerno, BIT 44 (2004).
@@ -164,14 +164,12 @@ class _Statement:
         times, y, count = self.times, self.y, self.times.shape[0]
         first, longest, most = limits
         start, way = times[0], times[-1] - times[0]
+        slope = self.slope(start, y)
+        _check_shared(times, y, slope)
         sign = 1.0 if bool(way >= 0) else -1.0
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
-        slope = self.slope(start, y)
-        if isinstance(method, (linearly_implicit.Rosenbrock, implicit_stages.Esdirk)):
-            method = method._replace(colours=jacobians.colours_of(self.slope, start, y))
-        if isinstance(method, implicit_stages.Esdirk):
-            method = method._replace(tolerances=tolerances)
+        method = method.prepared(self.slope, start, y, tolerances)
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
         else:
@@ -303,6 +301,19 @@ class _Interpolant:
             return self.statement.y
         start, h, y, parts = self.steps[max(bisect_right(self.starts, self.sign * float(t.detach())) - 1, 0)]
         return self.method.at((t - start) / h, y, parts)
+
+
+def _check_shared(*tensors: Any) -> None:
+    """Raise RuntimeError where tensors differ between the examples of ``vmap``: each would take steps of its own."""
+    recorder: Any = modes.current().recorder
+    while recorder is not None:
+        if hasattr(recorder, "batched") and not recorder.batched().isdisjoint(map(recorder.node_of, tensors)):
+            raise RuntimeError(
+                "ode.solve: under vmap each example would take adaptive steps of its own. Give initial values as one "
+                "array (many, n), and an f of all rows: they share their steps; or solve one by one, by tape.ensemble. "
+                'Methods of fixed steps, as "rk4", do work under vmap'
+            )
+        recorder = getattr(recorder, "outer", None)
 
 
 def _count(x: Any) -> Any:
