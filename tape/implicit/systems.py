@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.operations.bands import Band, band_lu, band_of, band_solve
 from tape.engine.backward import grad
 from tape.errors import ConvergenceError
 from tape.implicit.equations import LINEAR, Equation
@@ -16,7 +17,6 @@ from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf
 
 _TIGHT = 1e-12
-_NARROW = 16  # diagonals besides the main one, up to which a sparse matrix is banded
 
 
 class Factors:
@@ -147,10 +147,9 @@ def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
         raise _singular(equation, "it is not finite")
     rows = matrix.tocsr()
     places = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
-    offsets = rows.indices - places
-    below, above = (max(0, -int(offsets.min())), max(0, int(offsets.max()))) if offsets.size else (0, 0)
-    if below + above <= _NARROW:
-        return _banded(equation, rows, places, (below, above))
+    band = band_of(places, rows.indices.astype(np.int64), rows.shape[0])
+    if band is not None:
+        return _banded(equation, rows.data, band)
     columns = matrix.tocsc()
     symmetric = np.array_equal(rows.indptr, columns.indptr) and np.array_equal(rows.indices, columns.indices)
     try:  # of a symmetric pattern that ordering fills less
@@ -160,23 +159,16 @@ def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
     return lambda v, trans: factors.solve(v, "T" if trans else "N")
 
 
-def _banded(equation: Equation, matrix: Any, places: Array, widths: tuple[int, int]) -> Callable[[Array, bool], Array]:
-    """Factor a matrix with few diagonals, of so many below and above the main one, by LAPACK."""
-    from scipy.linalg import get_lapack_funcs
+def _banded(equation: Equation, data: Array, band: Band) -> Callable[[Array, bool], Array]:
+    try:
+        lu = band_lu(np.append(data, data.dtype.type(0))[band.places], below=band.below)
+    except np.linalg.LinAlgError as error:
+        raise _singular(equation, str(error).rpartition(": ")[2]) from error
 
-    below, above = widths
-    n = matrix.shape[0]
-    bands = np.zeros((n, 2 * below + above + 1), matrix.dtype)
-    at = (below + above + places) + matrix.indices * (bands.shape[1] - 1)
-    if matrix.has_canonical_format:
-        bands.reshape(-1)[at] = matrix.data
-    else:
-        np.add.at(bands.reshape(-1), at, matrix.data)
-    gbtrf, gbtrs = get_lapack_funcs(("gbtrf", "gbtrs"), (bands,))
-    lu, pivots, info = gbtrf(bands.T, below, above, overwrite_ab=True)
-    if info:
-        raise _singular(equation, f"pivot {info} is zero")
-    return lambda v, trans: gbtrs(lu, below, above, v, pivots, trans=int(trans))[0]
+    def solve(v: Array, trans: bool) -> Array:
+        return band_solve(lu, v[band.order], below=band.below, trans=trans)[band.inverse]  # type: ignore[no-any-return]
+
+    return solve
 
 
 def _iterative(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:

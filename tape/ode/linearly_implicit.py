@@ -11,7 +11,7 @@ from tape.ode.jacobians import Colours, coloured, colours_of
 from tape.ode.tableaus import Method, Row, combined
 from tape.operations import solves
 from tape.recording.creation import eye
-from tape.sparse import spsolve
+from tape.sparse.matrices import factored
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +74,7 @@ def solver_of(f: Any, t: Any, y: Any, diagonal: Any, colours: Colours | None) ->
     """Return what solves (diagonal I - J) x = b for vectors b, J being the Jacobian of the slope by the state."""
     n = y.numel()
     if colours is not None:
-        sparse = coloured(f, t, y, diagonal, colours)
-        return lambda b: spsolve(sparse, b)
+        return factored(coloured(f, t, y, diagonal, colours))
     matrix = eye(n, dtype=y.dtype) * diagonal - func.jacrev(lambda z: f(t, z))(y).reshape(n, n)
     return lambda b: solves.solve(matrix, b)
 
