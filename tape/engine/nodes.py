@@ -8,7 +8,7 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.tables import getattr_of
+from kernels.foundation.tables import Recent, getattr_of
 from kernels.kinds import reference_tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Descriptor, Form
@@ -69,8 +69,9 @@ class Node(metaclass=_NodeType):
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes of the operands, each with the number of its output; None where no gradient goes.
 
-        A node that was taken before a backward freed the graph still has them, and so has a later one in the small
-        graphs of a process's first backwards (:func:`note_shape`); else GradError is raised.
+        A node that was taken before a backward freed the graph still has them, and so has a later one in small
+        graphs, where the code that called backward names ``grad_fn``, ``next_functions``, ``graph`` or ``make_dot``, or
+        is among a process's first (:func:`note_shape`); else GradError is raised.
         """
         if self._edges is None:
             instruction = _instruction_or_shape(self._slot)
@@ -288,20 +289,25 @@ class _Shape(NamedTuple):
 
 
 _SMALL, _FEW = 1 << 11, 1 << 9  # words of a tape whose shape is kept; instructions that are kept of a tape
-_left = [20_000]  # instructions that are kept in this process
+_left = [20_000]  # instructions that are kept in this process for whatever code
+_LOOKS = frozenset(("graph", "grad_fn", "make_dot", "next_functions"))
+_looking: Recent[int, bool] = Recent()  # by the id of a code object, whether it looks at graphs
 
 
-def note_shape(tape: tapes.Tape) -> None:
+def note_shape(tape: tapes.Tape, code: Any) -> None:
     """Keep names and edges of a small tape, which a backward is about to free, for who looks at the graph afterwards.
 
-    That costs microseconds an instruction, so that it is done for the first backwards of a process alone: people look
-    at graphs in small programs.
+    That costs microseconds an instruction, so that it is done for code that calls backward and names nodes or
+    drawings, and else for the first backwards of a process: people look at graphs in small programs.
     """
-    if not 0 < len(tape.entries) <= _SMALL:
+    looks = _looking.get(id(code))
+    if looks is None:
+        looks = _looking[id(code)] = not _LOOKS.isdisjoint(code.co_names)
+    if not (looks or _left[0] > 0) or not 0 < len(tape.entries) <= _SMALL:
         return
     with tape.reading():
         made = [_shape_of(instruction) for instruction in instructions(tape.entries)]
-    _left[0] -= len(made)
+    _left[0] -= 0 if looks else len(made)
     tape.shapes.update({shape.slot: shape for shape in reversed(made)})
     for slot in list(tape.shapes)[:-_FEW]:
         del tape.shapes[slot]
