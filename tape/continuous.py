@@ -15,7 +15,7 @@ from tape.operations.elementwise import FUNCTIONS, floating
 from tape.tensors.tensor import Tensor
 
 __all__ = [
-    "BetaLaw", "Continuous", "Law", "Exponential", "Frozen", "GammaLaw", "LogNorm", "Norm", "Student", "Unif",
+    "BetaLaw", "Continuous", "Exponential", "Frozen", "GammaLaw", "Law", "LogNorm", "Norm", "Student", "Unif",
 ]  # fmt: skip
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]

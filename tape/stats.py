@@ -112,7 +112,7 @@ class Binomial(Discrete):
     _tail = staticmethod(lambda k, n, p: _where(k >= n, 0.0, _where(k >= 0, special.betainc(k + 1, n - k, p), 1.0)))
 
 
-class MultivariateNormal:
+class MultivariateNorm:
     """Vectors of normal numbers: ``multivariate_normal.logpdf(x, mean=None, cov=1)``.
 
     The last dim of x is that of the vectors; ``cov`` is a positive definite matrix, the variances, or one for all.
@@ -166,4 +166,4 @@ class MultivariateNormal:
 beta, expon, gamma = continuous.BetaLaw(), continuous.Exponential(), continuous.GammaLaw()
 lognorm, norm = continuous.LogNorm(), continuous.Norm()
 t, uniform = continuous.Student(), continuous.Unif()
-binom, multivariate_normal, poisson = Binomial(), MultivariateNormal(), Poisson()
+binom, multivariate_normal, poisson = Binomial(), MultivariateNorm(), Poisson()
