@@ -38,11 +38,12 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.uncertainty",
     "tape.utils.checkpoint",
     "tape.utils.data",
+    "tape.distributions",
     "tape.optim",
     "tape.optim.lr_scheduler",
     "tape.errors",
 )
-CLASSES = ("tape.Tensor", "tape.distributions.Continuous", "tape.stats.Discrete")  # with marks of their own
+CLASSES = ("tape.Tensor", "tape.continuous.Continuous", "tape.stats.Discrete")  # with marks of their own
 MARK = re.compile(r"^<!-- names: ([\w.]+) -->$", re.MULTILINE)
 TITLES = {"autoclass": "Classes", "autofunction": "Functions", "data": "Constants and objects"}
 

@@ -49,6 +49,7 @@ from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
+        distributions,
         func,
         implicit,
         interpolate,
@@ -81,8 +82,8 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optim", "optimize", "quadrature", "signal", "sparse",
-    "special", "stats", "uncertainty", "utils",
+    "distributions", "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optim", "optimize", "quadrature",
+    "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -120,13 +121,13 @@ concat = concatenate = _views.cat
 
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
-    "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
-    "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
-    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul", "max", "mean",
-    "min", "mm", "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optim", "optimize", "parameters", "pi",
-    "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
-    "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
-    "sum", "uncertainty", "value_and_grad", "vmap",
+    "compile", "concat", "concatenate", "custom", "distributions", "dot", "e", "ensemble", "equal", "finfo",
+    "first_nonfinite", "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed",
+    "interpolate", "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul",
+    "max", "mean", "min", "mm", "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optim", "optimize",
+    "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random",
+    "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal",
+    "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

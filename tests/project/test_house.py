@@ -58,7 +58,7 @@ HOUSE = [
     "tape.signal",
     "tape.ndimage",
     "tape.implicit",
-    "tape.distributions",
+    "tape.continuous",
     "tape.stats",
     "tape.optimize",
     "tape.ode",
@@ -74,6 +74,7 @@ HOUSE = [
     "tape.utils.data",
     "tape.utils",
     "tape.functions",
+    "tape.distributions",
     "tape.optim",
     "tape",
     "tape.examples",
@@ -168,7 +169,7 @@ MAY_NAME = {
     **dict.fromkeys(
         (
             "tape.stats",
-            "tape.distributions",
+            "tape.continuous",
         ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),

@@ -190,7 +190,7 @@ def test_keywords_are_all_named() -> None:
 
 
 def test_modules_tell_what_is_public() -> None:
-    for path in (*MODULES, "tape.distributions"):
+    for path in (*MODULES, "tape.continuous"):
         module = importlib.import_module(path)
         assert all(hasattr(module, name) for name in module.__all__), path
 
@@ -410,4 +410,4 @@ def test_distributions_and_their_classes_have_signatures() -> None:
     assert str(inspect.signature(tape.stats.norm)) == "(loc=0.0, scale=1.0)"
     assert list(inspect.signature(tape.stats.gamma).parameters) == ["a", "loc", "scale"]
     assert list(inspect.signature(type(tape.stats.norm)).parameters) == []
-    assert not hasattr(tape.distributions.Distribution, "__signature__")
+    assert not hasattr(tape.continuous.Law, "__signature__")
