@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from tape.transforms.value_and_grad import value_and_grad
 from tape.transforms.vmap import vmap
 from tape.watching.watched import Finder
 
+_DENSE = 40  # unknowns, up to which a square Jacobian is dense, not sums of rows
+_FEW = 4  # there are at least so many times as many unknowns as such sums
+_ROUNDING = 256  # times machine epsilon by which two ways to sum rows may differ
 MOST_SHAPES = 32  # of arguments, the last used, for which patterns and colourings are kept
 
 
@@ -346,3 +349,67 @@ def hessian(fun: Callable[..., Any], *, by: str | None = None, order: str | None
     [[2.0, 0.0, 0.0], [0.0, 4.0, 2.0], [0.0, 2.0, 0.0]]
     """
     return SparseDerivative("hessian", fun, by, order)
+
+
+class RowSums(NamedTuple):
+    """Which rows are swept together; the last sum is of all rows with weights, by which the pattern is checked."""
+
+    seeds: Array
+    """The weights of rows in each sum, (colours + 1, n)."""
+    pattern: Any
+    """SciPy's csr_array."""
+    places: Array
+    """Of each element its place among the sums."""
+
+    def matrix(self, sums: Array) -> Any:
+        """Return SciPy's csr_array of the elements, from the sums (colours + 1, n)."""
+        from scipy.sparse import csr_array
+
+        pattern = self.pattern
+        return csr_array((sums.reshape(-1)[self.places], pattern.indices, pattern.indptr), shape=pattern.shape)
+
+    def holds(self, sums: Array) -> bool:
+        """Whether the matrix has, but for rounding, the last sum: else there are elements outside the pattern."""
+        weights, columns = self.seeds[-1], self.pattern.indices
+        terms = sums.reshape(-1)[self.places] * np.repeat(weights, np.diff(self.pattern.indptr))
+        n = len(weights)
+        off = np.abs(np.bincount(columns, terms, n) - sums[-1])
+        scale = np.bincount(columns, np.abs(terms), n)
+        return bool(np.all(off <= _ROUNDING * np.finfo(sums.dtype).eps * scale))
+
+
+class _Escapes(modes.Observer):
+    """Notes whether values leave for Python, which may go another way by others."""
+
+    any = False
+
+    def note_escape(self, tensor: Any) -> None:
+        self.any = True
+
+    note_number = note_escape
+
+
+def row_sums(fun: Callable[[Any], Any], at: Array) -> RowSums | None:
+    """Return the sums that give the Jacobian of ``fun``, n results of a vector (n,), as its pattern at a point says.
+
+    None where it is small, or dense, or where ``fun`` reads values in Python: by others it may depend on other things.
+    """
+    n = len(at)
+    if n <= _DENSE:
+        return None
+    reads = _Escapes()
+    with modes.under(modes.current()._replace(grad=False, recorder=reads)):
+        fun(constant_tensor(at))
+    if reads.any:
+        return None
+    with modes.under(modes.current()._replace(recorder=None)):
+        try:
+            pattern = jacobian(fun).pattern(at)
+        except (RuntimeError, ValueError):  # no program holds what fun does, or it is dense
+            return None
+    colours = colouring(pattern, "rows")
+    if colours.count * _FEW > n:
+        return None
+    weights = np.random.default_rng(n).uniform(0.5, 1.0, n)
+    seeds = np.concatenate([colours.rows == np.arange(colours.count)[:, None], weights[None]])
+    return RowSums(seeds.astype(at.dtype), pattern, colours.places)
