@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class Plan:
         self._of, self._lock = of, Lock()
         symmetric = of.name == "hessian"
         self.runs, self._rows = 0, -1
-        self._batches = not symmetric  # whether programs compute all groups of rows at once: not those of gradients
+        self._batches = True  # whether programs compute all groups of rows at once
 
         def values(vector: Any, *args: Any) -> Any:
             self.runs += 1
@@ -120,14 +121,15 @@ class Plan:
 
     def matrix(self, vector: Any, args: tuple[Any, ...]) -> Any:
         """Return the derivative at a point: sweep again where the call went a way that the pattern does not know."""
-        if self._rows < 0:
+        first = self._rows < 0  # then a sweep in dynamic mode says what it loses of tensors closed over
+        if first:
             self.check(vector, args)
         leaves = pytrees.flattened((vector, args), none=True)[0]
         arrays = modes.current().recorder is None and not any(isinstance(x, Tensor) for x in leaves)
         while True:
             pattern, parts = self.pattern, self._parts
             try:
-                swept, known = self._swept(vector, args, parts, arrays=arrays)
+                swept, known = self._swept(vector, args, parts, arrays=arrays and not first)
             except _OtherSizeError:
                 self.check(vector, args)
             else:
@@ -253,7 +255,8 @@ def _parts_of(colours: Colouring, shape: tuple[int, int], size: int, dtype: np.d
             part = Part(of, start, step, pulls=pulls, rows=shape[0], dtype=dtype)
             begin = end + start * length
             low, high = np.searchsorted(places, (begin, min(begin + step * length, end + count * length)))
-            part.at, part.places = order[low:high], places[low:high] - begin
+            ascending = low + np.argsort(order[low:high])
+            part.at, part.places = order[ascending], places[ascending] - begin
             parts.append(part)
         end += count * length
     return parts
@@ -309,17 +312,17 @@ def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tup
 
 
 def _assembled(pattern: Any, parts: Sequence[Part], swept: Sequence[Any]) -> Any:
-    from scipy.sparse import csr_array
-
     order = [part.at for part in parts]
     if any(isinstance(x, Tensor) for x in swept):
         places = np.argsort(np.concatenate(order))
         joined = views.cat(list(swept))[constant_tensor(places)]
         return CSR(joined, pattern.indices, pattern.indptr, pattern.shape)
-    data = np.empty(pattern.nnz, swept[0].dtype if swept else np.float64)
-    for at, values in zip(order, swept, strict=True):
+    data = swept[0] if len(swept) == 1 else np.empty(pattern.nnz, swept[0].dtype if swept else np.float64)
+    for at, values in zip(order, swept, strict=True) if len(swept) > 1 else ():
         data[at] = values
-    return csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
+    matrix = copy(pattern)  # SciPy looks at indices again where it makes one
+    matrix.data, matrix.indices, matrix.indptr = data, pattern.indices.copy(), pattern.indptr.copy()
+    return matrix
 
 
 def jacobian(fun: Callable[..., Any], *, by: str | None = None, order: str | None = None) -> SparseDerivative:
