@@ -168,7 +168,7 @@ class Plan:
                 weights = part.seeds()
                 vectors = np.broadcast_to(vector, (len(weights), len(vector))).copy()
                 try:
-                    swept[k] = np.reshape(self._pulls(vectors, weights, args)[1], -1)[part.places]
+                    swept[k] = np.take(self._pulls(vectors, weights, args)[1], part.places)
                 except _OtherSizeError:
                     raise
                 except (RuntimeError, TypeError):

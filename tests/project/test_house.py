@@ -230,6 +230,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.examples.waveform", "max"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
+    ("tape.recording.equivalents", "dot"): "a method of SciPy's matrices",
     ("tape.recording.equivalents", "t"): "a distribution",
     ("tape.programs.drawing", "dot"): "Graphviz's program",
     ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
