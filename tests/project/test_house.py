@@ -234,6 +234,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.examples.waveform", "max"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
+    ("tape.recording.equivalents", "dot"): "a method of SciPy's matrices",
     ("tape.recording.equivalents", "t"): "a distribution",
     ("tape.optim.lbfgs", "t"): "the length of a step, as PyTorch's state has it",
     ("tape.optim.lr_scheduler", "cos"): "PyTorch's name of a way to anneal",
