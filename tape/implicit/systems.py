@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.bands import Band, band_lu, band_of, band_solve
 from kernels.foundation.tables import Lock
+from kernels.operations.bands import Band, band_lu, band_of, band_solve
 from tape.engine.backward import grad
 from tape.errors import ConvergenceError
 from tape.implicit.equations import LINEAR, Equation
