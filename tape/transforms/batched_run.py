@@ -618,8 +618,9 @@ class Batch(ProgramRun):
         start = self.example.starts.get(base)
         if base == node or (start is None and base in self.example.tensors and base not in self.batched):
             x: Any = self.example.tensors[node] if start is None else views.clone(start.held)  # type: ignore[arg-type]
-            # A leaf whose derivative is asked for was made for that: each example has its own.
-            separate = node in self.sources and node in self.batched and type(x._slot) is AccumulateGrad
+            # A leaf whose derivative is asked for was made for that: each example, and each run, has its own.
+            asked = node in self.sources and type(x._slot) is AccumulateGrad
+            separate = asked and (node in self.batched or hasattr(x._slot, "is_transform_input_done"))
             self.keep(node, x.detach() if separate else x)
         else:
             super().first(node)
