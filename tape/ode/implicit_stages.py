@@ -11,7 +11,7 @@ import numpy as np
 from tape import func
 from tape.ode.control import norm, where
 from tape.ode.jacobians import Colours, coloured, colours_of
-from tape.ode.tableaus import Method, Row, combined
+from tape.ode.tableaus import AdaptiveMethod, Row, combined
 from tape.operations import solves
 from tape.recording.creation import arange, eye
 from tape.sparse import CSR, spsolve
@@ -24,7 +24,7 @@ _CORRECTIONS = 3  # differentiated ones at the solution: by each one more order 
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Esdirk(Method):
+class Esdirk(AdaptiveMethod):
     """A stiffly accurate method, its first stage explicit: ``rows`` and ``nodes`` of those behind it, the last the end.
 
     All have ``gamma`` on the diagonal. ``guesses`` give the slopes at which iterations begin, ``error`` the difference

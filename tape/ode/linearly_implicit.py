@@ -8,14 +8,14 @@ from typing import Any
 
 from tape import func
 from tape.ode.jacobians import Colours, coloured, colours_of
-from tape.ode.tableaus import Method, Row, combined
+from tape.ode.tableaus import AdaptiveMethod, Row, combined
 from tape.operations import solves
 from tape.recording.creation import eye
 from tape.sparse.matrices import factored
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rosenbrock(Method):
+class Rosenbrock(AdaptiveMethod):
     """A stiffly accurate method of Rodas's kind, in the form of Hairer and Wanner, Solving ODEs II, IV.7.
 
     Of each stage ``rows`` say where the slope is taken, ``corrections`` what else is solved for, ``nodes`` when, and

@@ -113,6 +113,9 @@ def solve(
     if steps is not None:
         raise ValueError(f"ode.solve: steps is for methods of fixed steps; {method} takes rtol and atol")
     tolerances = problem.tolerance(rtol, "rtol"), problem.tolerance(atol, "atol")
+    for name, length in (("first_step", first_step), ("max_step", max_step)):
+        if length is not None and not bool(tensor_of(length) > 0):
+            raise ValueError(f"ode.solve: {name} is {length}; it is a length above 0")
     limits = first_step, max_step, operator.index(max_steps)
     several = () if events is None else tuple(events) if isinstance(events, (list, tuple)) else (events,)
     return problem.solved(_ADAPTIVE[method], tolerances, limits, several, dense)
@@ -134,13 +137,18 @@ class _Statement:
         y = tensor_of(vector)
         if y.spec.dtype.kind not in "fiu":
             raise TypeError(f"ode.solve: y0 is of dtype {y.spec.dtype}; it takes real numbers")
+        if not y.spec.size:
+            raise ValueError("ode.solve: y0 has no elements")
         self.y = y if y.spec.dtype.kind == "f" else cast(y, np.dtype(np.float64))
         self.times = _times_of(t, self.y.spec.dtype)
         self.f, self.args, self.pair = f, args, len(structure) == _PAIR and structure.kind is not None
 
     def slope(self, t: Any, y: Any) -> Any:
         """Return the slope at a time, of a state, as a tensor like it."""
+        version = y._version
         value = self.f(t, y if self.back is None else self.back(y), *self.args)
+        if y._version != version:
+            raise ValueError("ode.solve: f writes to its state in place; let it return slopes, and leave y as it is")
         if self.back is not None:
             value = raveled(value)[0]
         elif isinstance(value, (list, tuple)):
@@ -167,6 +175,8 @@ class _Statement:
         slope = self.slope(start, y)
         _check_shared(times, y, slope)
         sign = 1.0 if bool(way >= 0) else -1.0
+        if not bool(abs(way) < math.inf):
+            raise ValueError(f"ode.solve: t is {times.tolist()}; times are finite")
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
         method = method.prepared(self.slope, start, y, tolerances)
@@ -176,6 +186,8 @@ class _Statement:
             h = sign * abs(tensor_of(first).detach()) + 0.0 * way.detach()
         if longest is not None:
             h = sign * control.minimum(abs(h), longest)
+        if not bool(abs(h) < math.inf):
+            raise self.unbegun(start, slope, h, most)
         shape = (count, *y.spec.shape)
         rows = arange(count).reshape(count, *[1] * len(y.spec.shape))
         problem = loops.Problem(method, self.slope, times, rows, sign, tolerances, most, longest)
@@ -215,6 +227,12 @@ class _Statement:
         solution = self.result(times, states, counts, interpolant, kept)
         solution.status = 1
         return solution
+
+    def unbegun(self, t: Any, slope: Any, h: Any, most: int) -> Exception:
+        """Return the error of a problem whose first step has no length."""
+        if bool((abs(slope.detach()) + abs(self.y.detach()) < math.inf).all()):
+            return ValueError("ode.solve: rtol and atol allow no error where y0 is 0; give atol")
+        return self.failure(t, slope, h, 0, most)
 
     def failure(self, t: Any, slope: Any, error: Any, tried: Any, most: int) -> StepError:
         """Return the error of a solution that ends at a time."""

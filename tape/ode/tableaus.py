@@ -19,7 +19,7 @@ def combined(coefficients: Sequence[float], slopes: Sequence[Any]) -> Any:
     return total
 
 
-class Method:
+class AdaptiveMethod:
     """What the loop over adaptive steps asks of a method, and what most of them answer.
 
     Each one has ``order``, ``nodes``, where slopes are taken, ``dense``, of its interpolant, ``step`` and ``errors``.
@@ -49,7 +49,7 @@ class Method:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tableau(Method):
+class Tableau(AdaptiveMethod):
     """An explicit method: ``order``, ``nodes`` and rows of the stages behind the first, the last row being the result.
 
     ``error`` has the coefficients by which the result differs from one of lower order; the last slope, at the result,
