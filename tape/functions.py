@@ -39,12 +39,12 @@ for _name in _TAKING_OUT.split():
     hooks.FUNCTIONS[_name] = taking_out(hooks.FUNCTIONS[_name])
 _IN_PLACE: dict[str, Any] = {}
 # tape.sin_(x), where tape.sin is a function
-for _name in sorted({*FUNCTIONS, *hooks.FUNCTIONS, "detach", "fill", "zero"}):
-    if hasattr(Tensor, f"{_name}_"):
+for _name in sorted({*FUNCTIONS, *hooks.FUNCTIONS, "fill", "zero"}):
+    if hasattr(Tensor, f"{_name}_") and _name != "detach":  # no function of programs
         _IN_PLACE[f"{_name}_"] = getattr(Tensor, f"{_name}_")
 globals().update(_IN_PLACE | FUNCTIONS)
 globals().update(hooks.FUNCTIONS)
-for _name, _function in hooks.FUNCTIONS.items():
+for _name, _function in {**_IN_PLACE, **hooks.FUNCTIONS}.items():
     if getattr(sys.modules[_function.__module__], _function.__qualname__, None) is not _function:
         _function.__module__, _function.__qualname__ = __name__, _name  # made by another function: pickle looks here
 __all__ = list({**_IN_PLACE, **FUNCTIONS, **hooks.FUNCTIONS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -75,7 +76,7 @@ class Node(metaclass=_NodeType):
         """
         if self._edges is None:
             instruction = _instruction_or_shape(self._slot)
-            if instruction is None:
+            if instruction is None or not _leads_on(instruction):
                 raise errors.GradError(
                     f"{self.name()}: this part of the graph has been freed by a backward, and its edges with it; take "
                     "grad_fn before that backward, or give it retain_graph=True"
@@ -288,14 +289,14 @@ class _Shape(NamedTuple):
     saved: tuple[Any, ...]
 
 
-_SMALL, _FEW = 1 << 11, 1 << 9  # words of a tape whose shape is kept; instructions that are kept of a tape
+_FEW = 1 << 6  # instructions that are kept of a tape, the last ones
 _left = [20_000]  # instructions that are kept in this process for whatever code
 _LOOKS = frozenset(("graph", "grad_fn", "make_dot", "next_functions"))
 _looking: Recent[int, bool] = Recent()  # by the id of a code object, whether it looks at graphs
 
 
 def note_shape(tape: tapes.Tape, code: Any) -> None:
-    """Keep names and edges of a small tape, which a backward is about to free, for who looks at the graph afterwards.
+    """Keep names and edges at the end of a tape, which a backward is about to free, for who looks at them afterwards.
 
     That costs microseconds an instruction, so that it is done for code that calls backward and names nodes or
     drawings, and else for the first backwards of a process: people look at graphs in small programs.
@@ -303,14 +304,14 @@ def note_shape(tape: tapes.Tape, code: Any) -> None:
     looks = _looking.get(id(code))
     if looks is None:
         looks = _looking[id(code)] = not _LOOKS.isdisjoint(code.co_names)
-    if not (looks or _left[0] > 0) or not 0 < len(tape.entries) <= _SMALL:
+    if not (looks or _left[0] > 0) or not tape.entries:
         return
     with tape.reading():
-        made = [_shape_of(instruction) for instruction in instructions(tape.entries)]
+        made = [_shape_of(instruction) for instruction in islice(instructions(tape.entries), _FEW)]
     _left[0] -= 0 if looks else len(made)
     tape.shapes.update({shape.slot: shape for shape in reversed(made)})
     for slot in list(tape.shapes)[:-_FEW]:
-        del tape.shapes[slot]
+        tape.shapes.pop(slot, None)  # what a signal calls may have come between
 
 
 def _shape_of(instruction: Instruction) -> _Shape:
@@ -327,6 +328,12 @@ def _instruction_or_shape(slot: int) -> Any:
     if instruction is None and (tape := tapes.living.get(slot >> TAPE_BITS)) is not None:
         return tape.shapes.get(slot)
     return instruction
+
+
+def _leads_on(instruction: Any) -> bool:
+    """Whether the operands of an instruction are known, too."""
+    slots = [x for x in instruction.operands if type(x) is int] if type(instruction) is _Shape else []
+    return all(_instruction_or_shape(slot) is not None for slot in slots)
 
 
 def edge_of(operand: Any, find: Find = _instruction_or_shape) -> tuple[Any, int]:

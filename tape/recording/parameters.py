@@ -252,7 +252,7 @@ def taking_out(function: Function) -> Function:
     if parts is None:
         return writing(function)  # type: ignore[return-value]
     number, slow, always = parts
-    return operation(number, writing(slow), writing(always), function)  # type: ignore[no-any-return]
+    return operation(number, writing(slow), writing(always), function.__wrapped__)  # type: ignore[attr-defined, no-any-return]
 
 
 def _into(out: Any, name: str, run: Callable[..., Any], *operands: Any) -> Any:

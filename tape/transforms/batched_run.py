@@ -541,6 +541,9 @@ class Batch(ProgramRun):
             self.values = {node: views.contiguous(x) for node, x in self.values.items()}
         self.sources = {node for step in example.derivatives for node in step.inputs}
         self.rooted: list[Tensor] = []
+        known = example.tensors.keys()
+        self.before = {n for step in example.derivatives if not known.isdisjoint(step.outputs) for n in step.inputs}
+        """Inputs of what was computed before the recording, and is differentiated in it."""
 
     def run(self) -> None:
         """Run the program."""
@@ -620,7 +623,8 @@ class Batch(ProgramRun):
             x: Any = self.example.tensors[node] if start is None else views.clone(start.held)  # type: ignore[arg-type]
             # A leaf whose derivative is asked for was made for that: each example, and each run, has its own.
             asked = node in self.sources and type(x._slot) is AccumulateGrad
-            separate = asked and (node in self.batched or hasattr(x._slot, "is_transform_input_done"))
+            done = asked and hasattr(x._slot, "is_transform_input_done") and node not in self.before
+            separate = asked and (node in self.batched or done)
             self.keep(node, x.detach() if separate else x)
         else:
             super().first(node)
