@@ -82,7 +82,7 @@ def _entry(path: str, thing: Any) -> tuple[str, str]:
 
 
 def _class_entry(path: str) -> str:
-    if path == "tape.numpy.ndarray":  # of which NumPy tells
+    if path in ("tape.dtype", "tape.numpy.ndarray"):  # of which NumPy tells
         return f".. autoclass:: {path}\n"
     return f".. autoclass:: {path}\n   :members:\n   :inherited-members: tuple, dict, Exception, Warning\n"
 
