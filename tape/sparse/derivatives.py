@@ -392,26 +392,39 @@ class _Escapes(modes.Observer):
     note_number = note_escape
 
 
-def row_sums(fun: Callable[[Any], Any], at: Array) -> RowSums | None:
-    """Return the sums that give the Jacobian of ``fun``, n results of a vector (n,), as its pattern at a point says.
+def lasting_pattern(fun: Callable[..., Any], at: Array, *further: Array) -> Any:
+    """Return the pattern, by a vector (n,), of the Jacobian of ``fun`` at a point; ``further`` are its other arguments.
 
     None where it is small, or dense, or where ``fun`` reads values in Python: by others it may depend on other things.
     """
-    n = len(at)
-    if n <= _DENSE:
+    if len(at) <= _DENSE:
         return None
     reads = _Escapes()
     with modes.under(modes.current()._replace(grad=False, recorder=reads)):
-        fun(constant_tensor(at))
+        fun(*map(constant_tensor, (at, *further)))
     if reads.any:
         return None
     with modes.under(modes.current()._replace(recorder=None)):
         try:
-            pattern = jacobian(fun).pattern(at)
+            return jacobian(fun).pattern(at, *further)
         except (RuntimeError, ValueError):  # no program holds what fun does, or it is dense
             return None
+
+
+def by_few_sums(pattern: Any) -> Colouring | None:
+    """Return which rows of a square pattern are swept together; None where there are too many sums for that to pay."""
     colours = colouring(pattern, "rows")
-    if colours.count * _FEW > n:
+    return colours if colours.count * _FEW <= pattern.shape[0] else None
+
+
+def row_sums(fun: Callable[[Any], Any], at: Array) -> RowSums | None:
+    """Return the sums that give the Jacobian of ``fun``, n results of a vector (n,), as its pattern at a point says.
+
+    None where there is no pattern that lasts, or there are too many sums.
+    """
+    n, pattern = len(at), lasting_pattern(fun, at)
+    colours = None if pattern is None else by_few_sums(pattern)
+    if colours is None:
         return None
     weights = np.random.default_rng(n).uniform(0.5, 1.0, n)
     seeds = np.concatenate([colours.rows == np.arange(colours.count)[:, None], weights[None]])
