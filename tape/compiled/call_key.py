@@ -328,6 +328,7 @@ def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
 DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 13) * float(np.finfo(np.float32).eps)
 """How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
 _RUNS = 1 << 10  # how many times as far apart as results of arguments one rounding apart
+_SENSITIVE, _NEAR_RUNS = 1e-4, 8  # how far, of the largest, and how many times as far, where rounding moves it more
 _MOST_RUNS = 4
 
 
@@ -394,7 +395,8 @@ def within_runs(one: Any, other: Any, runs: Sequence[Any], apart: float) -> bool
     """Whether two results are as close as rounding leaves them: nearer than ``apart``, and as near as runs come.
 
     These are of arguments that differ by rounding. Where a result is what is left of terms that cancel, both are of the
-    size of these terms' rounding. A wrong term is farther; and so is chaos, whose runs come anywhere.
+    size of these terms' rounding. The gradient of an adaptive integrator moves by more, with its steps: there results
+    have to be nearer to each other. A wrong term is farther; and so is chaos, whose runs come anywhere.
     """
     (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
     if not runs or structure != other_structure:
@@ -410,7 +412,9 @@ def _within(x: Any, y: Any, *runs: Any, apart: float) -> bool:
     if one.dtype.kind != "f" or one.dtype != other.dtype or one.shape != other.shape:
         return False
     spread = max(_size(run - other) for run in others)
-    return bool(np.allclose(one, other, rtol=0.0, atol=min(apart, _RUNS * spread), equal_nan=True))
+    near = _NEAR_RUNS * spread
+    most = max(min(apart, _RUNS * spread), near if near <= _SENSITIVE * _size(other) else 0.0)
+    return bool(np.allclose(one, other, rtol=0.0, atol=most, equal_nan=True))
 
 
 def sizes(values: Iterable[Any]) -> float:

@@ -220,8 +220,6 @@ class CompiledProgram(Program):
         leaves, recipe = flattened(expected, none=True)[0], self._recipe
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
         largest = call_key.sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
-        if not call_key.same_results(result, expected, rounding=self.rounding, of=largest):
-            return False
         runs, random = list[Any](), np.random.default_rng(0)
         for near in call_key.one_rounding_apart(values):
             with contextlib.suppress(Exception):  # it goes another way, or raises, there

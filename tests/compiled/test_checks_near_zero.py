@@ -40,8 +40,8 @@ def cancelled(x: Any) -> Any:
     return (tape.sin(x) ** 2 + tape.cos(x) ** 2 - 1).sum() + (tape.exp(x) * tape.exp(-x) - 1).sum()
 
 
-def chaotic(x: Any) -> Any:
-    for _ in range(150):
+def chaotic(x: Any, steps: int = 150) -> Any:
+    for _ in range(steps):
         x = 3.9 * x * (1 - x)
     return x
 
@@ -102,6 +102,15 @@ def test_what_rounding_leaves_of_zero_is_no_fault(function: Callable[..., Any], 
     assert compiled.programs[0].is_machine_code
 
 
+@pytest.mark.quick
+def test_what_rounding_moves_more_is_no_fault() -> None:
+    x = np.linspace(0.1, 0.9, 9)
+    compiled = planted(lambda x: chaotic(x, 30), lambda x: chaotic(x * (1 - 1e-16), 30), x)
+    assert run(compiled, x) == []
+    assert compiled.programs[0].is_machine_code
+    assert np.abs(compiled(x) / chaotic(x, 30) - 1).max() > 1e-9  # more than what terms of the results' size leave
+
+
 @pytest.mark.parametrize(
     ("function", "wrong", "x"),
     [
@@ -123,6 +132,7 @@ def test_what_rounding_leaves_of_zero_is_no_fault(function: Callable[..., Any], 
         (cancelled, lambda x: cancelled(x) + 1e-9, np.linspace(0.0, 3.0, 50)),
         (lambda x: tape.sin(x) + x, lambda x: tape.sin(x) * (1 + 1e-6) + x, np.linspace(1.0, 2.0, 9)),
         (lambda x: (1e9 * x).sum() * 0 + residual(x), lambda x: (1e9 * x).sum() * 0 + residual(x) + 1e-9 * x, root()),
+        (lambda x: chaotic(x, 30), lambda x: chaotic(x, 30) * (1 + 1e-6), np.linspace(0.1, 0.9, 9)),
         (chaotic, lambda x: chaotic(x + 1e-16), np.linspace(0.1, 0.9, 9)),  # where rounding grows to anything
     ],
 )

@@ -93,7 +93,7 @@ MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 28
-MOST_IN_ALL = {"kernels": (41_082, 109), "tape": (49_173, 163)}
+MOST_IN_ALL = {"kernels": (41_082, 109), "tape": (49_175, 163)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
