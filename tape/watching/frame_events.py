@@ -34,7 +34,7 @@ from kernels.native.memory import where
 from kernels.programs.program import native
 from tape.tensors.tensor import Tensor
 
-_DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
+_DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite", "jax", "jaxlib")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
 CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
 READERS = frozenset(("globals", "eval", "exec", "input", "__import__", "breakpoint"))

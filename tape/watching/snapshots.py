@@ -471,7 +471,7 @@ def is_opaque(value: Any, follows: tuple[tuple[str, Any], ...] = ()) -> bool:
     if base is object or issubclass(kind, _OPENED):
         return issubclass(kind, random.SystemRandom)
     module = module_of(base).partition(".")[0]
-    if module in (*_OURS, "numpy", "scipy"):
+    if module in (*_OURS, "numpy", "scipy", "jax", "jaxlib"):
         return frame_events.entry_of_class(base, "__next__") is not MISSING
     name = name_of(base) if module == "builtins" else f"{module}.{name_of(base)}"
     fixed = name in _FIXED.split() or name.endswith("cython_function_or_method")

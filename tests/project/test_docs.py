@@ -28,7 +28,7 @@ from tests.support.markdown_pages import (
 )
 
 BLOCKS = [block for page in PAGES for block in python_blocks(page)]
-WITHOUT_EXAMPLES = {"limits.md", "operations.md", "performance.md", "index.md"}
+WITHOUT_EXAMPLES = {"interop.md", "limits.md", "operations.md", "performance.md", "index.md"}
 
 
 def name_of(block: Block) -> str:
