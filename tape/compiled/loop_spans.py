@@ -412,10 +412,13 @@ def is_within(spans: Sequence[LoopSpan], at: int) -> bool:
     return before > 0 and at < spans[before - 1].stop
 
 
-def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[LoopSpan], failed: str) -> str:
+def unrolled(
+    trace: RecordedTrace, visits: Sequence[Visit], left: dict[int, int], spans: Sequence[LoopSpan], failed: str
+) -> str:
     """Return why a loop is in none of these, nor within one: ``failed``, if that is known; empty if there is none such.
 
-    From the next call on, the numbers that such loops change are tensors, unless these did not help.
+    From the next call on, the numbers that such loops change are tensors, unless these did not help. ``left``: how many
+    words had been recorded when an entry was left, if it has but one visit.
     """
     repeated, reasons = Counter(visit.entry for span in spans for visit in span.visits), list[str]()
     for those in _entries(visits):
@@ -434,23 +437,23 @@ def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[Loop
             others = told_of(loop, names) if names else "as tensors they do not help"
             why = failed.removeprefix(f"the loop at {loop.location}: ") or others
             loop.plain = loop.plain or ("" if part else why)
-        elif (new or loop.targets) and _leaves_values(trace, those, {span.visits[0].loop for span in spans}):
+        elif (new or loop.targets) and _leaves_values(trace, those, left, {span.visits[0].loop for span in spans}):
             trace.recording.is_trial |= loop.changing != known | new
             loop.changing = known | new
     return failed or next(iter(reasons), "")
 
 
-def _leaves_values(trace: RecordedTrace, visits: list[Visit], native: Container[PythonLoop]) -> bool:
+def _leaves_values(
+    trace: RecordedTrace, visits: list[Visit], left: dict[int, int], native: Container[PythonLoop]
+) -> bool:
     """Whether values left for Python in a loop, other than what ends ``native`` ones; it may have but one visit."""
     first, loop = bisect_left(trace.starts, visits[0].at), visits[0].loop
     if len(visits) > 1:
         return trace.has_guard(first, bisect_left(trace.starts, visits[-1].at))
-    lines = Counter(trace.recording.guards[number].line for at, number in trace.guards.items() if at >= first)
-    ends = {each.line for each in loops_of(loop.code).values() if each in native}
-    others = ({line for *_, line in loop.code.co_lines()} - loop.lines) | ends
-    return any(
-        count > 1 and line not in {f"{loop.code.co_filename}:{n}" for n in others} for line, count in lines.items()
-    )
+    stop = bisect_left(trace.starts, left[visits[0].entry]) if visits[0].entry in left else len(trace.starts)
+    lines = Counter(trace.recording.guards[number].line for at, number in trace.guards.items() if first <= at < stop)
+    ends = {f"{loop.code.co_filename}:{each.line}" for each in loops_of(loop.code).values() if each in native}
+    return any(count > 1 and line not in ends for line, count in lines.items())
 
 
 def _is_apart(trace: RecordedTrace, visits: list[Visit]) -> bool:
