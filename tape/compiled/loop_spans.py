@@ -417,14 +417,16 @@ def unrolled(
 ) -> str:
     """Return why a loop is in none of these, nor within one: ``failed``, if that is known; empty if there is none such.
 
-    From the next call on, the numbers that such loops change are tensors, unless these did not help. ``left``: how many
-    words had been recorded when an entry was left, if it has but one visit.
+    From the next call on, the numbers that such loops change are tensors, unless these did not help, or the loop is
+    elsewhere within one of ``spans``. ``left``: how many words had been recorded when an entry was left, if it has but
+    one visit.
     """
     repeated, reasons = Counter(visit.entry for span in spans for visit in span.visits), list[str]()
+    firsts = [those[0] for those in _entries(visits) if not repeated[those[0].entry]]
+    inner = {visit.loop for visit in firsts if is_within(spans, bisect_left(trace.starts, visit.at))}
     for those in _entries(visits):
-        at, loop, names = bisect_left(trace.starts, those[0].at), those[0].loop, dict[str, Any]()
-        part = repeated[those[0].entry]
-        if part > len(those) - _FEW if part else is_within(spans, at):
+        loop, names, part = those[0].loop, dict[str, Any](), repeated[those[0].entry]
+        if part > len(those) - _FEW if part else loop in inner:
             continue
         for one, other in pairwise(those[:MOST_BODIES]):
             names |= changed_names(one.apart, other.apart)

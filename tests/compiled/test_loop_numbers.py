@@ -353,12 +353,13 @@ def of_first(x: Any) -> Any:
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("within", [of_pairs, of_first, operator.pos])
 @pytest.mark.parametrize("before", [of_pairs, of_first])
-def test_numbers_of_loops_that_end_before_values_leave_stay_numbers(before: Any) -> None:
+def test_numbers_of_loops_that_end_before_values_leave_stay_numbers(before: Any, within: Any) -> None:
     def repeated(x: Any, limit: Any) -> Any:
         x = before(x)
         while x.sum() < limit:
-            x = before(x) * 1.1
+            x = within(x) * 1.1
         return x.sum()
 
     compiled = tape.compile(repeated, mode="max")

@@ -296,6 +296,8 @@ def pulls(t: Any, y: Any, masses: Any) -> Any:
         for j in range(i):
             way = places[j] - places[i]
             cube = (way * way).sum() ** 1.5
+            if cube < 1e-9:
+                continue
             forces[i], forces[j] = forces[i] + masses[j] * way / cube, forces[j] - masses[i] * way / cube
     lib = np if isinstance(y, np.ndarray) else tape
     return lib.concatenate((y[y.shape[0] // 2 :], *forces))
