@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
+from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import View, Write
 from kernels.operations.views import CLONE
@@ -323,6 +325,14 @@ class RecordedTrace:
         self.unused = {at for at in elements if self.result(at) not in used}
         """Views of a tensor's elements that iteration gave, and nobody used."""
         self._writes = recipe.steps.of_kind(Write)
+
+    @cached_property
+    def node_arrays(self) -> tuple[Array, ...]:
+        """Which nodes are results with memory of their own; the objects that describe them; room for three of each."""
+        nodes = self.recipe.nodes
+        plain = [x.base is None and x.family is None and x.constant is None and not x.argument for x in nodes]
+        ones, others, marks = np.zeros((3, len(nodes)), np.int64)
+        return np.array(plain, bool), np.array([*map(id, nodes)]), ones, others, marks.astype(bool)
 
     def has_guard(self, first: int, stop: int) -> bool:
         """Whether there is a guard among steps."""
