@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
+from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import View, Write
 from kernels.operations.views import CLONE
@@ -324,6 +326,14 @@ class RecordedTrace:
         """Views of a tensor's elements that iteration gave, and nobody used."""
         self._writes = recipe.steps.of_kind(Write)
 
+    @cached_property
+    def node_arrays(self) -> tuple[Array, ...]:
+        """Which nodes are results with memory of their own; the objects that describe them; room for three of each."""
+        nodes = self.recipe.nodes
+        plain = [x.base is None and x.family is None and x.constant is None and not x.argument for x in nodes]
+        ones, others, marks = np.zeros((3, len(nodes)), np.int64)
+        return np.array(plain, bool), np.array([*map(id, nodes)]), ones, others, marks.astype(bool)
+
     def has_guard(self, first: int, stop: int) -> bool:
         """Whether there is a guard among steps."""
         number = bisect_left(self._of_guards, first)
@@ -412,16 +422,21 @@ def is_within(spans: Sequence[LoopSpan], at: int) -> bool:
     return before > 0 and at < spans[before - 1].stop
 
 
-def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[LoopSpan], failed: str) -> str:
+def unrolled(
+    trace: RecordedTrace, visits: Sequence[Visit], left: dict[int, int], spans: Sequence[LoopSpan], failed: str
+) -> str:
     """Return why a loop is in none of these, nor within one: ``failed``, if that is known; empty if there is none such.
 
-    From the next call on, the numbers that such loops change are tensors, unless these did not help.
+    From the next call on, the numbers that such loops change are tensors, unless these did not help, or the loop is
+    elsewhere within one of ``spans``. ``left``: how many words had been recorded when an entry was left, if it has but
+    one visit.
     """
     repeated, reasons = Counter(visit.entry for span in spans for visit in span.visits), list[str]()
+    firsts = [those[0] for those in _entries(visits) if not repeated[those[0].entry]]
+    inner = {visit.loop for visit in firsts if is_within(spans, bisect_left(trace.starts, visit.at))}
     for those in _entries(visits):
-        at, loop, names = bisect_left(trace.starts, those[0].at), those[0].loop, dict[str, Any]()
-        part = repeated[those[0].entry]
-        if part > len(those) - _FEW if part else is_within(spans, at):
+        loop, names, part = those[0].loop, dict[str, Any](), repeated[those[0].entry]
+        if part > len(those) - _FEW if part else loop in inner:
             continue
         for one, other in pairwise(those[:MOST_BODIES]):
             names |= changed_names(one.apart, other.apart)
@@ -434,23 +449,23 @@ def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[Loop
             others = told_of(loop, names) if names else "as tensors they do not help"
             why = failed.removeprefix(f"the loop at {loop.location}: ") or others
             loop.plain = loop.plain or ("" if part else why)
-        elif (new or loop.targets) and _leaves_values(trace, those, {span.visits[0].loop for span in spans}):
+        elif (new or loop.targets) and _leaves_values(trace, those, left, {span.visits[0].loop for span in spans}):
             trace.recording.is_trial |= loop.changing != known | new
             loop.changing = known | new
     return failed or next(iter(reasons), "")
 
 
-def _leaves_values(trace: RecordedTrace, visits: list[Visit], native: Container[PythonLoop]) -> bool:
+def _leaves_values(
+    trace: RecordedTrace, visits: list[Visit], left: dict[int, int], native: Container[PythonLoop]
+) -> bool:
     """Whether values left for Python in a loop, other than what ends ``native`` ones; it may have but one visit."""
     first, loop = bisect_left(trace.starts, visits[0].at), visits[0].loop
     if len(visits) > 1:
         return trace.has_guard(first, bisect_left(trace.starts, visits[-1].at))
-    lines = Counter(trace.recording.guards[number].line for at, number in trace.guards.items() if at >= first)
-    ends = {each.line for each in loops_of(loop.code).values() if each in native}
-    others = ({line for *_, line in loop.code.co_lines()} - loop.lines) | ends
-    return any(
-        count > 1 and line not in {f"{loop.code.co_filename}:{n}" for n in others} for line, count in lines.items()
-    )
+    stop = bisect_left(trace.starts, left[visits[0].entry]) if visits[0].entry in left else len(trace.starts)
+    lines = Counter(trace.recording.guards[number].line for at, number in trace.guards.items() if first <= at < stop)
+    ends = {f"{loop.code.co_filename}:{each.line}" for each in loops_of(loop.code).values() if each in native}
+    return any(count > 1 and line not in ends for line, count in lines.items())
 
 
 def _is_apart(trace: RecordedTrace, visits: list[Visit]) -> bool:

@@ -587,7 +587,7 @@ def _find_loops(recording: Recording, recorder: CallRecorder, watch: HeadWatch) 
         return
     trace = RecordedTrace(recording)
     recording.rolled, spans, recording.unrolled = rolled(Heads(trace, recorder.visits))
-    recording.unrolled = unrolled(trace, recorder.visits, spans, recording.unrolled)
+    recording.unrolled = unrolled(trace, recorder.visits, watch.left, spans, recording.unrolled)
     recording.numbers = frozenset(watch.substituted)
     if recording.rolled is not None:
         recording.rolled.put(recording, least=None)

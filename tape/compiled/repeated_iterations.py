@@ -28,10 +28,7 @@ class RepeatedIterations:
         self.nodes, recording = heads.trace.recipe.nodes, heads.trace.recording
         self.sources, taken_over = recording.original_sources, sorted(recording.taken_over)
         self.states = [[visit.nodes[place] for place in phis] for visit in span.visits]
-        plain = [x.base is None and x.family is None and x.constant is None and not x.argument for x in self.nodes]
-        self._plain, self._objects = np.array(plain, bool), np.array([*map(id, self.nodes)])
-        self._ones, self._others = np.zeros((2, len(self.nodes)), np.int64)
-        self._is_state = np.zeros(len(self.nodes), bool)
+        self._plain, self._objects, self._ones, self._others, self._is_state = heads.trace.node_arrays
         self._known: dict[int, tuple[Array, Array, list[Any]]] = {}  # operands of iterations that were looked at last
         self._is_told = [
             not (heads.trace.unused or heads.within(span, k))

@@ -340,6 +340,9 @@ class Activation(Protocol):
     def is_entry(self, offset: int) -> bool:
         """Return whether a for loop would be entered here."""
 
+    def end(self) -> None:
+        """Take in that the function returns, which in Python 3.11 is at no instruction."""
+
 
 def _call_traced(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     if sys.gettrace() is not None:
@@ -464,6 +467,8 @@ class _Traced:
                 activation.at(frame, at)
             if at not in activation.setups:
                 frame.f_trace_opcodes = False
+        elif event == "return":
+            activation.end()
         return self.goes_on
 
 

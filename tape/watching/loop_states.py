@@ -22,7 +22,7 @@ import kernels
 from kernels import PACKAGES
 from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import CodeStep, ControlFlow
-from tape.tensors.pytrees import METHODS
+from tape.tensors.pytrees import METHODS, Structure
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
 from tape.watching.snapshots import Same
@@ -294,6 +294,7 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
     ),
     types.BuiltinMethodType: _Look._builtin,
     functools.partial: lambda look, x, *called: look.at((x.func, x.args, x.keywords, vars(x)), *called),
+    Structure: lambda look, x, *called: (Same(x), [look.at(part, *called) for part in (x.kind, x.static, *x.parts)]),
     **dict.fromkeys((functools.cached_property, property, staticmethod, classmethod), _Look._descriptor),
 }  # fmt: skip
 """What is compared of an object of a class that is not a user's."""

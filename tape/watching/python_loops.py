@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.native.structs import StepWords
 from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import FLIPPED, ControlFlow, touches_locals
 from tape.tensors.pytrees import flattened
@@ -74,7 +75,6 @@ class PythonLoop:
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
-        self.lines = {flow.steps[i].line for i in body}
         self.exits = _offsets(flow, frozenset(_exits(flow, body)))  # offsets of those outside of it that may follow
         self.values, self.targets, self.begins = None, None, -1
         self.changing: set[str] | None = None
@@ -309,6 +309,8 @@ class HeadWatch(CodeListener):
         self.visit, self.recorder = visit, recorder
         self.substituted: dict[PythonLoop, int] = {}
         """With when they were entered first, in the order of what is executed, and the operations recorded before."""
+        self.left: dict[int, int] = {}
+        """Of entries whose visits are not told, how many words had been recorded when the loop was left."""
         self.unfit = ""
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
@@ -450,7 +452,7 @@ class _Activation:
         try:
             for head, entry in tuple(self.entries.items()):
                 if offset not in entry.loop.body:
-                    del self.entries[head]
+                    self._leave(head, entry)
             loop = self.plan.heads.get(offset)
             if loop is not None:
                 if loop.head not in self.entries:
@@ -463,6 +465,16 @@ class _Activation:
             raise
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
+
+    def end(self) -> None:
+        """Take in that the function returns, which in Python 3.11 is at no instruction."""
+        for head, entry in tuple(self.entries.items()):
+            self._leave(head, entry)
+
+    def _leave(self, head: int, entry: _Entry) -> None:
+        del self.entries[head]
+        if entry.stopped and self.watch.recorder is not None:
+            self.watch.left[entry.serial] = self.watch.recorder.recipe.steps.head[StepWords.used]
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
         if is_collecting():  # an interrupt kept its end from being told

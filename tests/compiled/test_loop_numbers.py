@@ -337,6 +337,42 @@ def test_other_loops_stay_python_and_say_why(function: Any) -> None:
     assert re.search(PYTHON[function], line), line
 
 
+def of_pairs(x: Any) -> Any:
+    for i in range(len(x)):
+        for j in range(i):
+            x = x + 0.1 * abs(x[i] - x[j])
+    return x
+
+
+def of_first(x: Any) -> Any:
+    for i in range(len(x)):
+        if i == 2:
+            return x * 1.5
+        x = x + 0.1 * abs(x[i])
+    return x
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("within", [of_pairs, of_first, operator.pos])
+@pytest.mark.parametrize("before", [of_pairs, of_first])
+def test_numbers_of_loops_that_end_before_values_leave_stay_numbers(before: Any, within: Any) -> None:
+    def repeated(x: Any, limit: Any) -> Any:
+        x = before(x)
+        while x.sum() < limit:
+            x = within(x) * 1.1
+        return x.sum()
+
+    compiled = tape.compile(repeated, mode="max")
+    for limit in (20.0, 30.0, 50.0, 90.0, 150.0, 500.0):
+        x = np.array([0.5, 1.0, -0.3, 0.2])
+        assert compiled(x, limit) == pytest.approx(repeated(x, limit), rel=1e-12)
+    explained = compiled.explain()
+    assert "machine code" in explained
+    lines = {f"{__file__}:{line}" for *_, line in before.__code__.co_lines()}
+    assert not [line for line in explained.splitlines() if "guard at" in line and lines.intersection(line.split())]
+    assert compiled.calls["recorded"] <= 3
+
+
 BINARY = [
     getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "lt", "le", "eq", "ne")
 ]

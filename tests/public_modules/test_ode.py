@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -286,6 +287,100 @@ def test_compiled_loops_are_native(method: str, times: Any) -> None:
             np.testing.assert_allclose(slope, other, rtol=1e-6, atol=1e-8)
     assert "until it ends" in compiled.explain()
     assert compiled.calls["recorded"] + compiled.calls["dynamic"] <= 4
+
+
+def pulls(t: Any, y: Any, masses: Any) -> Any:
+    places = y[: y.shape[0] // 2].reshape(-1, 2)
+    forces = [0.0 * places[i] for i in range(len(masses))]
+    for i in range(len(masses)):
+        for j in range(i):
+            way = places[j] - places[i]
+            cube = (way * way).sum() ** 1.5
+            if cube < 1e-9:
+                continue
+            forces[i], forces[j] = forces[i] + masses[j] * way / cube, forces[j] - masses[i] * way / cube
+    lib = np if isinstance(y, np.ndarray) else tape
+    return lib.concatenate((y[y.shape[0] // 2 :], *forces))
+
+
+def test_pairs_of_bodies_in_loops_of_numbers_are_native() -> None:
+    start = np.array([1.0, 0.0, -0.5, 0.8, -0.5, -0.9, 1.6, 1.5, 0.0, 0.6, -0.5, -0.3, 0.5, -0.3, 0.3, 0.0])
+    masses = np.array([1.0, 0.7, 1.2, 0.4])
+
+    def total(start: Any, masses: Any, end: Any) -> Any:
+        y = solve(pulls, start, (0.0, end), masses, method="dopri5", rtol=1e-9, atol=1e-9).y[-1]
+        return (y * y).sum()
+
+    def exact(masses: Any, end: float) -> Any:
+        y = solve_ivp(pulls, (0.0, end), start, "DOP853", rtol=1e-12, atol=1e-13, args=(masses,)).y[:, -1]
+        return (y * y).sum()
+
+    compiled = tape.compile(tape.value_and_grad(total, (0, 1)), mode="max")
+    for end in (0.6, 0.7, 0.8, 0.9, 1.0):
+        value, (_, slopes) = compiled(start, masses, end)
+        assert value == pytest.approx(exact(masses, end), rel=1e-6)
+    beside = [(exact(masses + d, 1.0) - exact(masses - d, 1.0)) / 2e-4 for d in 1e-4 * np.eye(4)]
+    np.testing.assert_allclose(slopes, beside, rtol=1e-5, atol=1e-6)
+    explained = compiled.explain()
+    assert "until it ends" in explained
+    assert "interpreter" not in explained
+    assert compiled.calls["recorded"] <= 3
+
+
+def test_compiled_loops_of_structures_are_native() -> None:
+    made = {
+        "pair": (lambda q, v: (q, v), lambda s: s),
+        "nested": (lambda q, v: {"q": [q], "rest": {"v": v}}, lambda s: (s["q"][0], s["rest"]["v"])),
+        "class": (Body, lambda s: (s.place, s.speed)),
+    }
+    for name, (put, taken) in made.items():
+
+        def slopes(t: Any, s: Any, put: Any = put, taken: Any = taken) -> Any:
+            q, v = taken(s)
+            return put(v, -q)
+
+        def total(q: Any, end: Any, put: Any = put, taken: Any = taken, slopes: Any = slopes) -> Any:
+            y = solve(slopes, put(q, 0.0 * q), (0.0, end), rtol=1e-9, atol=1e-9).y
+            return (taken(y)[0][-1] ** 2).sum()
+
+        compiled = tape.compile(tape.value_and_grad(total), mode="max")
+        for end in (1.0, 1.2, 1.5, 2.0, 3.0, 5.0):
+            value, slope = compiled(np.array([1.0, 0.5]), end)
+            assert value == pytest.approx(1.25 * math.cos(end) ** 2, abs=1e-7), name
+            np.testing.assert_allclose(slope, np.array([2.0, 1.0]) * math.cos(end) ** 2, atol=1e-7)
+        assert "until it ends" in compiled.explain(), name
+        assert compiled.calls["recorded"] <= 4, name
+
+
+class Count:
+    """How often something was done."""
+
+    n = 0
+
+
+@dataclasses.dataclass
+class Counted:
+    """What a structure's object counts."""
+
+    place: Any
+    count: Any
+
+
+def test_what_a_structure_holds_beside_numbers_is_compared() -> None:
+    def slopes(t: Any, s: Any) -> Any:
+        s.count.n += 1
+        return Counted(-s.place * (1.0 + 0.01 * s.count.n), s.count)
+
+    def total(q: Any) -> Any:
+        count = Count()
+        return solve(slopes, Counted(q, count), (0.0, 1.0), rtol=1e-2, atol=1e-2).y.place[-1].sum()
+
+    compiled = tape.compile(total, mode="max")
+    for scale in (1.0, 1.5, 4.0, 9.0):
+        x = scale * np.ones(2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert compiled(x) == pytest.approx(float(total(tape.tensor(x))), rel=1e-12)
 
 
 def falling(t: Any, y: Any, gravity: Any) -> Any:
