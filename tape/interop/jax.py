@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tape.interop import pullbacks
-from tape.interop.pullbacks import Array, ArrayFunction, ForeignCall, Pull, of_floating
+from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Pull, of_floating
 from tape.tensors.tensor import Tensor
 
 __all__ = ["from_jax", "to_jax"]
@@ -34,11 +34,11 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> jax.jit(jax.grad(to_jax(lambda x: (x**3).sum())))(jnp.ones(3))
     Array([3., 3., 3.], dtype=float32)
     """
-    known: dict[Any, tuple[ArrayFunction, tuple[Any, ...]]] = {}
+    known: dict[Any, tuple[FlatCall, tuple[Any, ...]]] = {}
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        flat, operands = ArrayFunction.of(f, (args, kwargs), (jax.Array, np.ndarray), (Tensor, np.ndarray, np.floating))
+        flat, operands = FlatCall.of(f, (args, kwargs), (jax.Array, np.ndarray), (Tensor, np.ndarray, np.floating))
         key = (tuple([(x.shape, x.dtype) for x in operands]), flat)
         if key not in known:
             traced = any(isinstance(x, jax.core.Tracer) for x in operands)
@@ -90,7 +90,7 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        flat, operands = ArrayFunction.of(f, (args, kwargs), Tensor, jax.Array)
+        flat, operands = FlatCall.of(f, (args, kwargs), Tensor, jax.Array)
         return flat.filled(ForeignCall.apply(_Jax, flat, *operands))
 
     return call

@@ -46,7 +46,7 @@ class Sieve:
 
 
 @dataclasses.dataclass
-class ArrayFunction:
+class FlatCall:
     """A function of structures as one of the arrays among their leaves, whose results are the arrays of its own's.
 
     All other leaves are constants of a call. ``kind`` is the type of results that are arrays. Two that do the same are
@@ -59,9 +59,7 @@ class ArrayFunction:
     results: Sieve | None = dataclasses.field(default=None, compare=False)
 
     @classmethod
-    def of(
-        cls, f: Callable[..., Any], call: tuple[Any, Any], operand: Any, result: Any
-    ) -> tuple[ArrayFunction, list[Any]]:
+    def of(cls, f: Callable[..., Any], call: tuple[Any, Any], operand: Any, result: Any) -> tuple[FlatCall, list[Any]]:
         """Return the function for a call of these arguments, positional and named, and the arrays among these."""
         operands, arguments = Sieve.of(call, operand)
         return cls(f, arguments, result), operands

@@ -11,7 +11,7 @@ import torch
 
 from tape import func
 from tape.interop import pullbacks
-from tape.interop.pullbacks import Array, ArrayFunction, ForeignCall, Pull, of_floating, spread
+from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Pull, of_floating, spread
 from tape.recording.creation import from_numpy
 from tape.tensors.tensor import Tensor
 from tape.transforms.vmap import vmap
@@ -38,7 +38,7 @@ def to_torch(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        flat, operands = ArrayFunction.of(f, (args, kwargs), torch.Tensor, (Tensor, np.ndarray, np.floating))
+        flat, operands = FlatCall.of(f, (args, kwargs), torch.Tensor, (Tensor, np.ndarray, np.floating))
         run = _Run(flat, record=torch.is_grad_enabled() and any(x.requires_grad for x in operands))
         return flat.filled(_TapeCall.apply(run, *operands))
 
@@ -79,7 +79,7 @@ class Operation:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results as tensors of tape."""
-        flat, operands = ArrayFunction.of(self._called, ((self._parameters, args, kwargs), {}), Tensor, torch.Tensor)
+        flat, operands = FlatCall.of(self._called, ((self._parameters, args, kwargs), {}), Tensor, torch.Tensor)
         return flat.filled(ForeignCall.apply(_Torch, flat, *operands))
 
     def _called(self, parameters: dict[str, Any], args: Any, kwargs: Any) -> Any:

@@ -38,16 +38,14 @@ _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite", "jax", "
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
 CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
 READERS = frozenset(("globals", "eval", "exec", "input", "__import__", "breakpoint"))
-_READERS = READERS | {"locals", "id", "open"}
-"""Builtin functions whose results are in no snapshot."""
+_READERS = READERS | {"locals", "id", "open"}  # builtin functions whose results are in no snapshot
 _OF_TENSORS = frozenset(("is_leaf", "grad_fn", "grad", "_version", "data_ptr", "retains_grad", "next_functions"))
 """Attributes of tensors that say more than is compared."""
 _DYNAMIC = frozenset(("getattr", "setattr", "hasattr", "delattr", "vars", "attrgetter", "methodcaller", "__dict__"))
 """Names by which attributes of any name are read."""
 _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
-_STORES = {"STORE_GLOBAL": "stores the global", "DELETE_GLOBAL": "deletes the global", "IMPORT_NAME": "imports"}
-_STORES |= {"IMPORT_STAR": "imports"}
-
+_STORES = {"STORE_GLOBAL": "stores the global", "DELETE_GLOBAL": "deletes the global"}
+_STORES |= {"IMPORT_NAME": "imports", "IMPORT_STAR": "imports"}
 _NAMES = frozenset(("__call__",))  # attributes that are read without their names
 
 
@@ -318,8 +316,7 @@ def drawn_since(states: Iterable[tuple[str, Any, Any]]) -> str:
 
 # What runs in this thread during a call: frames as they begin, and in some of them chosen instructions.
 #
-# Python 3.12 and later report single instructions (``sys.monitoring``, PEP 669), to several tools at once. Before it,
-# the thread is traced: lines are reported, and instructions where that is asked for.
+# Python 3.12 and later report single instructions (``sys.monitoring``, PEP 669); before it the thread is traced.
 
 _Tracer = Callable[[FrameType, str, Any], Any]
 monitoring: Any = getattr(sys, "monitoring", None)
