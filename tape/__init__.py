@@ -53,6 +53,7 @@ if _TYPE_CHECKING:
         implicit,
         interpolate,
         ndimage,
+        nn,
         numpy,
         ode,
         optimize,
@@ -80,7 +81,7 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optimize", "quadrature", "signal", "sparse",
+    "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optimize", "quadrature", "signal", "sparse",
     "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
@@ -106,7 +107,6 @@ __getattr__ = _found_in(
         **{name: f"tape.{name}" for name in _MODULES},
     },
     instead={
-        "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
         "optim": "scipy.optimize.minimize takes tape.value_and_grad(f), or write the step under tape.no_grad()",
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
@@ -121,7 +121,7 @@ __all__ = [
     "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
     "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
     "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm",
-    "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
+    "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
     "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
     "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
     "sum", "uncertainty", "value_and_grad", "vmap",

@@ -63,9 +63,14 @@ class CodeReads(NamedTuple):
     identities: bool
 
 
+def package_of(module: Any) -> str:
+    """Return the package of a module, by its name; none for those whose objects hold what users change."""
+    return "" if f"{module}.".startswith("tape.nn.") else str(module).partition(".")[0]
+
+
 def is_decided(package: Any) -> bool:
     """Whether a module, by its name, belongs to a package whose functions depend on what they are given alone."""
-    first = str(package).partition(".")[0]
+    first = package_of(package)
     if first.startswith("namedtuple_"):  # what the standard library writes for a named tuple
         return True
     return first in _DECIDED and first not in _UNDECIDED and not str(package).startswith("numpy.random")
