@@ -32,6 +32,7 @@ from kernels.language import jit
 from kernels.language.cache_files import is_untraced
 from kernels.native.memory import where
 from kernels.programs.program import native
+from tape.tensors.bytecode import package_of
 from tape.tensors.tensor import Tensor
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
@@ -61,11 +62,6 @@ class CodeReads(NamedTuple):
     names: frozenset[str]
     reason: str
     identities: bool
-
-
-def package_of(module: Any) -> str:
-    """Return the package of a module, by its name; none for those whose objects hold what users change."""
-    return "" if f"{module}.".startswith("tape.nn.") else str(module).partition(".")[0]
 
 
 def is_decided(package: Any) -> bool:

@@ -21,10 +21,10 @@ import numpy as np
 import kernels
 from kernels import PACKAGES
 from tape.tensors import dtypes, modes
-from tape.tensors.bytecode import CodeStep, ControlFlow
+from tape.tensors.bytecode import CodeStep, ControlFlow, package_of
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
-from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of, package_of
+from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
 from tape.watching.snapshots import Same
 
 _DEEPEST = 10

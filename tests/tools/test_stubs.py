@@ -90,6 +90,7 @@ def test_all_holds_every_public_name() -> None:
         "interpolate",
         "linalg",
         "ndimage",
+        "nn",
         "numpy",
         "ode",
         "optimize",
