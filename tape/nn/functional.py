@@ -171,10 +171,17 @@ def _like(input: Any, target: Any, name: str) -> None:
         )
 
 
+_EDGE = 1e-12
+
+
 def _bce(input: Any, target: Any, weight: Any = None) -> Any:
     _like(input, target, "binary_cross_entropy")
-    logs, others = f.clamp(f.log(input), -100.0), f.clamp(f.log1p(-input), -100.0)
-    return _by(weight, (target - 1.0) * others - target * logs)
+    known = input.detach()
+    edge = known * (1.0 - known) < _EDGE  # where PyTorch's derivative is (p - t) / 1e-12
+    p = f.where(edge, known, input)
+    logs, others = f.clamp(f.log(p), -100.0), f.clamp(f.log1p(-p), -100.0)
+    rise = f.where(edge, (known - target.detach()) / _EDGE * (input - known), 0.0)
+    return _by(weight, (target - 1.0) * others - target * logs + rise)
 
 
 def _bce_logits(input: Any, target: Any, weight: Any = None, pos_weight: Any = None) -> Any:
