@@ -40,7 +40,8 @@ def laplacian(side: int = SIDE) -> Any:
 class Problem:
     """A x + x^3 = a: the root by Newton's method, its gradient by tape, and the adjoint by hand."""
 
-    def __init__(self, matrix: Any) -> None:
+    def __init__(self, matrix: Any, *, by_tape: bool = False) -> None:
+        self.given = None if by_tape else self.jac
         matrix.sort_indices()
         n = matrix.shape[0]
         self.matrix = matrix
@@ -49,7 +50,7 @@ class Problem:
         self.a = tape().tensor(np.linspace(0.5, 2.0, n), requires_grad=True)
         self.g = np.cos(np.arange(n))
         self.weights = tape().tensor(self.g)
-        self.x = tape().implicit.root(self.f, np.ones(n), self.a, jac=self.jac).detach().numpy().copy()
+        self.x = tape().implicit.root(self.f, np.ones(n), self.a, jac=self.given).detach().numpy().copy()
         self.at = tape().tensor(self.x)
         self.solved()
 
@@ -65,7 +66,7 @@ class Problem:
 
     def solved(self) -> None:
         """Make the root anew, whose Jacobian nobody has factored yet."""
-        self.root = tape().implicit.root(self.f, self.x, self.a, jac=self.jac, solver=lambda _, x: x)
+        self.root = tape().implicit.root(self.f, self.x, self.a, jac=self.given, solver=lambda _, x: x)
 
     def gradient(self) -> Any:
         """Return the gradient by tape."""
@@ -81,7 +82,12 @@ class Problem:
         return splu(self.jac(self.x).tocsc()).solve(self.g, "T")
 
 
-PROBLEMS: dict[str, Callable[[], Any]] = {"tridiagonal, n = 1000": tridiagonal, "Laplacian, n = 1024": laplacian}
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "tridiagonal, n = 1000": lambda: Problem(tridiagonal()),
+    "Laplacian, n = 1024": lambda: Problem(laplacian()),
+    "tridiagonal, n = 1000, no jac": lambda: Problem(tridiagonal(), by_tape=True),
+    "Laplacian, n = 1024, no jac": lambda: Problem(laplacian(), by_tape=True),
+}
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -93,7 +99,7 @@ def _seconds(run: Callable[[], object]) -> float:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_gradient(name: str, scoreboard: Scoreboard) -> None:
     """The gradient equals the adjoint by hand, and costs little more."""
-    problem = Problem(PROBLEMS[name]())
+    problem = PROBLEMS[name]()
     np.testing.assert_allclose(problem.gradient().numpy(), problem.by_hand(), atol=1e-10)
     runs = (problem.gradient, problem.vjp, problem.by_hand)
     rows = []
@@ -111,5 +117,6 @@ def test_gradient(name: str, scoreboard: Scoreboard) -> None:
 @pytest.mark.quick
 def test_values() -> None:
     """A small one equals the adjoint by hand to 1e-10."""
-    problem = Problem(laplacian(6))
-    np.testing.assert_allclose(problem.gradient().numpy(), problem.by_hand(), atol=1e-10)
+    for by_tape in (False, True):
+        problem = Problem(laplacian(8), by_tape=by_tape)
+        np.testing.assert_allclose(problem.gradient().numpy(), problem.by_hand(), atol=1e-10)

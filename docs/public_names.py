@@ -41,9 +41,13 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.testing",
     "tape.uncertainty",
     "tape.utils.checkpoint",
+    "tape.utils.data",
+    "tape.distributions",
+    "tape.optim",
+    "tape.optim.lr_scheduler",
     "tape.errors",
 )
-CLASSES = ("tape.Tensor", "tape.distributions.Continuous", "tape.stats.Discrete")  # with marks of their own
+CLASSES = ("tape.Tensor", "tape.continuous.Continuous", "tape.stats.Discrete")  # with marks of their own
 MARK = re.compile(r"^<!-- names: ([\w.]+) -->$", re.MULTILINE)
 TITLES = {"autoclass": "Classes", "autofunction": "Functions", "data": "Constants and objects"}
 
@@ -82,7 +86,7 @@ def _entry(path: str, thing: Any) -> tuple[str, str]:
 
 
 def _class_entry(path: str) -> str:
-    if path == "tape.numpy.ndarray":  # of which NumPy tells
+    if path in ("tape.dtype", "tape.numpy.ndarray"):  # of which NumPy tells
         return f".. autoclass:: {path}\n"
     return f".. autoclass:: {path}\n   :members:\n   :inherited-members: tuple, dict, Exception, Warning\n"
 

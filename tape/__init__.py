@@ -49,6 +49,7 @@ from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
+        distributions,
         func,
         implicit,
         interpolate,
@@ -56,6 +57,7 @@ if _TYPE_CHECKING:
         nn,
         numpy,
         ode,
+        optim,
         optimize,
         quadrature,
         signal,
@@ -73,7 +75,7 @@ if _TYPE_CHECKING:
     from tape.ensembles import ensemble
     from tape.module_parameters import parameters
     from tape.numpy_interface.op_table import op_table
-    from tape.programs.drawing import graph
+    from tape.programs.drawing import graph, make_dot
     from tape.programs.program import Program, get_num_threads, set_num_threads
     from tape.programs.record import record
     from tape.recording.foreign_calls import custom
@@ -81,8 +83,8 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optimize", "quadrature", "signal", "sparse",
-    "special", "stats", "uncertainty", "utils",
+    "distributions", "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optim", "optimize",
+    "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -99,6 +101,7 @@ __getattr__ = _found_in(
         "graph": "tape.programs.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
+        "make_dot": "tape.programs.drawing",
         "op_table": "tape.numpy_interface.op_table",
         "parameters": "tape.module_parameters",
         "record": "tape.programs.record",
@@ -107,24 +110,24 @@ __getattr__ = _found_in(
         **{name: f"tape.{name}" for name in _MODULES},
     },
     instead={
-        "optim": "scipy.optimize.minimize takes tape.value_and_grad(f), or write the step under tape.no_grad()",
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
         "distributed": "tape.ensemble runs a function on many inputs in processes",
     },
+    page="docs/from_pytorch.md",
 )
 concat = concatenate = _views.cat
 
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "checkpoint",
-    "compile", "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
-    "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed", "interpolate",
-    "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm",
-    "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optimize", "parameters", "pi", "quadrature",
-    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
-    "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal", "sparse", "special",
-    "sum", "uncertainty", "value_and_grad", "vmap",
+    "compile", "concat", "concatenate", "custom", "distributions", "dot", "e", "ensemble", "equal", "finfo",
+    "first_nonfinite", "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed",
+    "interpolate", "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul",
+    "max", "mean", "min", "mm", "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optim",
+    "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
+    "signal", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tape import distributions, linalg, special
-from tape.distributions import Frozen, checked
+from tape import continuous, linalg, special
+from tape.continuous import Frozen, checked
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import views
@@ -35,7 +35,7 @@ _where, _log, _exp, _floor = (FUNCTIONS[name] for name in ("where", "log", "exp"
 _MATRIX = 2
 
 
-class Discrete(distributions.Distribution):
+class Discrete(continuous.Law):
     """A distribution of integers, given by what it is at loc 0."""
 
     scaled = False
@@ -112,7 +112,7 @@ class Binomial(Discrete):
     _tail = staticmethod(lambda k, n, p: _where(k >= n, 0.0, _where(k >= 0, special.betainc(k + 1, n - k, p), 1.0)))
 
 
-class MultivariateNormal:
+class MultivariateNorm:
     """Vectors of normal numbers: ``multivariate_normal.logpdf(x, mean=None, cov=1)``.
 
     The last dim of x is that of the vectors; ``cov`` is a positive definite matrix, the variances, or one for all.
@@ -163,7 +163,7 @@ class MultivariateNormal:
         return x
 
 
-beta, expon, gamma = distributions.Beta(), distributions.Exponential(), distributions.Gamma()
-lognorm, norm = distributions.LogNormal(), distributions.Normal()
-t, uniform = distributions.Student(), distributions.Uniform()
-binom, multivariate_normal, poisson = Binomial(), MultivariateNormal(), Poisson()
+beta, expon, gamma = continuous.BetaLaw(), continuous.Exponential(), continuous.GammaLaw()
+lognorm, norm = continuous.LogNorm(), continuous.Norm()
+t, uniform = continuous.Student(), continuous.Unif()
+binom, multivariate_normal, poisson = Binomial(), MultivariateNorm(), Poisson()

@@ -303,7 +303,9 @@ def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any],
 
     ``slow`` makes calls that are not in the table yet, ``always`` those that never are. In a class it is a method.
     """
-    return _function("vectorcall", number, slow, always, like)
+    function = _function("vectorcall", number, slow, always, like)
+    function.parts = number, slow, always
+    return function
 
 
 def where_empty(

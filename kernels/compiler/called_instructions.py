@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
 from kernels.programs.program import ProgramNode, Recipe, StepKind
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
-from kernels.rules import dense_native
+from kernels.rules import banded_native, dense_native
 from kernels.rules.loop_printer import Factor, Product, matrices
 from kernels.rules.op import Op, parameters_of
 from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
@@ -211,26 +210,37 @@ def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     return placed.statements(call)
 
 
-def called_directly(instruction: RolledInstruction, program: RolledProgram, name: str) -> list[AnyStatement]:
-    """Return an instruction as a call of a function of kernels.rules.dense_native, and of those of its pullbacks."""
+def called_directly(
+    instruction: RolledInstruction, program: RolledProgram, name: str, numbers: dict[str, float]
+) -> list[AnyStatement]:
+    """Return an instruction as a call of a function of kernels.rules, and of those of its pullbacks."""
     placed = _CallMemory(instruction, program, in_order=True)
-    spec, inputs = placed.operands[0].spec, placed.operands
-    count, n = math.prod(spec.shape[:-2]), spec.shape[-1]
-    numbers = {"count": count, "n": n, "m": inputs[-1].spec.size // (count * n)}
-    numbers["rounding"] = float(np.finfo(spec.dtype).eps) ** 0.5
-    names = instruction.op.inputs
-    reads = {name: fused.CalledOperand(k) for k, name in enumerate(names)}
-    reads |= {"y": fused.CalledOperand(fused.RESULT), "g": fused.CalledOperand(fused.RESULT, gradient=True)}
+    numbers = {**numbers, "rounding": float(np.finfo(placed.operands[0].spec.dtype).eps) ** 0.5}
+    names, wanted = instruction.op.inputs, wanted_of(instruction)
+    places = {name: fused.CalledOperand(k) for k, name in enumerate(names)}
+    reads = {**places, "y": fused.CalledOperand(fused.RESULT), "g": fused.CalledOperand(fused.RESULT, gradient=True)}
 
-    def call(function: str, target: fused.CalledOperand) -> PrintedCall:
-        _, *asked = parameters_of(getattr(dense_native, function))
-        places = (target, *[reads[name] for name in asked if name in reads])
-        return PrintedCall(function, places, tuple([numbers[name] for name in asked if name in numbers]))
+    def call(function: str, *targets: fused.CalledOperand) -> PrintedCall:
+        asked = parameters_of(_printed(function))[len(targets) :]
+        operands = (*targets, *[reads[name] for name in asked if name in reads])
+        return PrintedCall(function, operands, tuple([numbers[name] for name in asked if name not in reads]))
 
-    wanted = wanted_of(instruction)
-    targets = [(f"{name}_to_{x}", fused.CalledOperand(k, gradient=True)) for k, x in enumerate(names) if wanted[k]]
-    pullbacks = tuple([call(*target) for target in targets])
-    return placed.statements(NativeCall(name, "", call(name, reads["y"]), pullbacks))
+    targets = {x: places[x]._replace(gradient=True) for x, want in zip(names, wanted, strict=True) if want}
+    joint = f"{name}_to_{'_and_'.join(targets)}"
+    if len(targets) > 1 and _printed(joint) is not None:
+        pullbacks = [call(joint, *targets.values())]
+    else:
+        pullbacks = [call(f"{name}_to_{x}", target) for x, target in targets.items()]
+    return placed.statements(NativeCall(name.partition(".")[2], "", call(name, reads["y"]), tuple(pullbacks)))
+
+
+_PRINTED = {module.__name__.rpartition(".")[2]: module for module in (banded_native, dense_native)}
+
+
+def _printed(name: str) -> Any:
+    """Return a function by the names of its module and its own; None if there is none."""
+    module, _, function = name.partition(".")
+    return getattr(_PRINTED[module], function, None)
 
 
 def of_nothing(instruction: RolledInstruction, target: Ref, program: RolledProgram) -> AnyStatement:
@@ -273,7 +283,7 @@ def guard_of_array(instruction: RolledInstruction, x: Ref, program: RolledProgra
     kept = fused.dense_value(program, spec.shape, spec.dtype, loop)
     placed = _CallMemory(replace(instruction, result=kept.value), program, in_order=True)
     places = tuple([fused.CalledOperand(k) for k in (fused.RESULT, 0, 1)])
-    call = NativeCall(instruction.op.name, "", PrintedCall("differs", places, (spec.size,)), ())
+    call = NativeCall(instruction.op.name, "", PrintedCall("dense_native.differs", places, (spec.size,)), ())
     *copies, statement = placed.statements(call)
     assert isinstance(statement, fused.CallStatement)
     statement.guards = True

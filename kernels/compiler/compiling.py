@@ -41,7 +41,7 @@ import math
 import numpy as np
 
 from kernels.language import vectormath
-from kernels.rules import accumulators, dense_native
+from kernels.rules import accumulators, banded_native, dense_native
 from kernels.native.memory import begin_of, bits_of, call_at, call_kernel, double_of, load_i8
 from kernels.native.memory import local_b1, local_f4, local_f8, local_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i4
 from kernels.native.memory import pointer_i8

@@ -522,10 +522,11 @@ def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram
     made = None if op.parts is None or counted else composed(op.parts, refs, params, fused.over_itself(into), program)
     if made is not None:
         return made
-    function = "" if op.direct is None or counted else op.direct(*[ref.spec.shape for ref in refs], **params)
+    direct = None if counted else op.direct
+    function, numbers = ("", {}) if direct is None else direct(*[ref.spec.shape for ref in refs], **params)
     if not function:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return called_directly(instruction, program, function)
+    return called_directly(instruction, program, function, numbers)
 
 
 def _contraction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:

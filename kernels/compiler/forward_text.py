@@ -297,7 +297,7 @@ class ForwardText:
         if isinstance(kernel, PrintedCall):
             kind = self.storage.element(item.target).region.kind
             texts = [*[f"pointer_{kind}({begin})" for begin in begins], *map(repr, kernel.numbers)]
-            failed = f"dense_native.{kernel.function}({', '.join(texts)}) != 0"
+            failed = f"{kernel.function}({', '.join(texts)}) != 0"
             self.text.when(failed, *self._stopping(item))
             return
         where, how = self.storage.constant(np.array([kernel.address])), self.storage.constant(kernel.layout)

@@ -256,7 +256,7 @@ class CalledKernel:
 
 
 class PrintedCall(NamedTuple):
-    """A call of a function of kernels.rules.dense_native on places and numbers, which is compiled with the program."""
+    """A call of a function of a module of kernels.rules on places and numbers, which is compiled with the program."""
 
     function: str
     places: tuple[CalledOperand, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import gc
 import importlib
 import itertools
@@ -316,18 +317,25 @@ def exact(value: Any) -> Any:
 
 
 def getattr_of(
-    package: str, places: Mapping[str, str], instead: Mapping[str, str] | None = None
+    package: str, places: Mapping[str, str], instead: Mapping[str, str] | None = None, page: str = ""
 ) -> Callable[[str], Any]:  # fmt: skip
     """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them.
 
-    ``instead``: what to use in place of names that are not there, for the error.
+    ``instead``: what to use in place of names that are not there, for the error; ``page``: where others are told.
     """
     advice = dict(instead or {})
 
+    def said(name: str) -> str:
+        """Return what to use instead, or the nearest names that there are."""
+        if name in advice or name.startswith("_"):
+            return f": {advice[name]}" if name in advice else ""
+        near = difflib.get_close_matches(name, [n for n in dir(sys.modules[package]) if not n.startswith("_")], 2, 0.7)
+        nearest = f"; did you mean {' or '.join(f'{package}.{other}' for other in near)}?" if near else ""
+        return f"{nearest or ';'} see {page}" if page else nearest
+
     def find(name: str) -> Any:
         if name not in places:
-            text = f": {advice[name]}" if name in advice else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{text}", name=name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{said(name)}", name=name)
         place = places[name]
         module = importlib.import_module(place)
         value = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)

@@ -97,7 +97,8 @@ class Elementwise(Op):
 
     ``exact`` says that IEEE 754 rounds the forward expression correctly, so that a printed kernel agrees with
     NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
-    ``reversed_grad_fn`` is the node's name where a Python number comes first, ``number_grad_fn`` where one comes last.
+    ``reversed_grad_fn`` is the node's name where a Python number comes first, and ``reversed_within`` that of the node
+    behind it, if PyTorch has two; ``number_grad_fn`` where one comes last.
     ``condition``: the first input is a boolean mask. ``identity``: the result is the operand itself. ``scaled``:
     PyTorch's ``alpha`` multiplies the second. ``arguments``: what the operands are called where it is not PyTorch's
     usual ``input`` and ``other``. ``domain``: what the inputs are made of, for the tests, any real number if not told.
@@ -116,6 +117,7 @@ class Elementwise(Op):
     domain: tuple[str, ...] = ()
     operator: str = ""
     reversed_grad_fn: str = ""
+    reversed_within: str = ""
     number_grad_fn: str = ""
     condition: bool = False
     identity: bool = False

@@ -51,10 +51,11 @@ class Routine(Op):
     (kernels/rules/loop_printer.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
     maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
     return lists of what is side by side along the last axes, or NotImplemented; then ``direct(*shapes, **params)``
-    names the function of kernels.rules.dense_native that the program calls, or "". ``spreads(sets, a, b, **params)``
-    says which elements of operands those of the result depend on, with the methods of kernels.programs.patterns.Sets;
-    without it, or where it is None, on all along ``dim`` or ``dims``, and where there are none on all operands.
-    ``unsettled`` returns whether the
+    names the function of kernels.rules that the program calls, "dense_native.solve" say, or "", and the numbers that it
+    takes, by their names; ``solve_to_a`` beside it adds to the gradient of ``a``, ``solve_to_a_and_b``, where there is
+    one, to both. ``spreads(sets, a, b, **params)`` says which elements of operands those of the result depend on,
+    with the methods of kernels.programs.patterns.Sets; without it, or where it is None, on all along ``dim`` or
+    ``dims``, and where there are none on all operands. ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.
     """
 
@@ -69,7 +70,7 @@ class Routine(Op):
     native: Callable[..., Any] | None = None
     rows: Callable[..., Any] | None = None
     parts: Rule | None = None
-    direct: Callable[..., str] | None = None
+    direct: Callable[..., tuple[str, dict[str, int]]] | None = None
     spreads: Callable[..., Any] | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)

@@ -21,7 +21,7 @@ from kernels.foundation.specs import Array
 from kernels.language.cache_files import text_of
 from kernels.language.expressions import UntranslatedError
 from kernels.machine_code.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, CallParameter, parameters_of
-from kernels.rules import dense_native
+from kernels.rules import banded_native, dense_native
 
 # Expressions and statements of native source as text of C, with C's types.
 
@@ -243,6 +243,9 @@ class CFunction:
             text, kind = f"(({CASTS[name]}){texts[0]})", CASTS[name]
         elif name == "added":
             text, kind = f"({texts[0]} + {texts[1]})", operands[0].kind
+        elif name in ("min", "max"):
+            (a, b), sign = texts, "<" if name == "min" else ">"
+            text, kind = f"({a} {sign} {b} ? {a} : {b})", widest(*operands)
         else:
             text, kind = self.function(name, *operands)
         return CNumber(text, kind)
@@ -361,7 +364,9 @@ class CModule:
         self.prefix = prefix
         self.texts: dict[str, str] = {}
         self.printed = _functions(source)
-        self.trees = _functions(text_of(dense_native.__name__)) | self.printed
+        self.trees = self.printed.copy()
+        for rules in (banded_native, dense_native):
+            self.trees |= _functions(text_of(rules.__name__))
 
     def named(self, name: str, kinds: Sequence[str]) -> str:
         """Return what a function of native source is called in C."""

@@ -299,21 +299,44 @@ def _others(s: Any) -> Any:
     return np.prod(np.where(np.eye(s.shape[-1], dtype=bool), 1.0, s[..., None, :]), axis=-1)
 
 
-def _cofactors_along(t: Any, a: Any) -> Any:
-    """Return how cofactors move along t: by the products of all singular values but two; its own transpose."""
+@dispatched
+def cofactors_along(b: Any, a: Any) -> Any:
+    """Return how cofactors move along b: by the products of all singular values but two; its own transpose."""
     u, s, vh, sign = _signed_svd(a)
     eye = np.eye(s.shape[-1], dtype=bool)
-    inner = np.matmul(np.matmul(turned(u), t), turned(vh))
+    inner = np.matmul(np.matmul(turned(u), b), turned(vh))
     pairs = np.where(eye, 0.0, _others(np.where(eye, 1.0, s[..., None, :])))
     on_diagonal = np.sum(pairs * np.sum(np.where(eye, inner, 0.0), axis=-2)[..., None, :], axis=-1)
     core = np.where(eye, on_diagonal[..., None, :], -pairs * turned(inner))
     return np.matmul(np.matmul(u, core * sign[..., None, None]), vh)
 
 
+def _cofactors_along_two(t: Any, x: Any, a: Any) -> Any:
+    """Return how cofactors move along t and x, in any order; of invertible matrices alone."""
+    inverted = inverse(a)
+    along_t, along_x = np.matmul(inverted, t), np.matmul(inverted, x)
+    by_t, by_x, by_both = (
+        np.sum(np.where(np.eye(a.shape[-1], dtype=bool), m, 0.0), axis=(-2, -1))[..., None, None]
+        for m in (along_t, along_x, np.matmul(along_t, along_x))
+    )
+    moved = np.matmul(along_t, along_x) + np.matmul(along_x, along_t) - by_x * along_t - by_t * along_x
+    whole = np.matmul(moved, inverted) + (by_t * by_x - by_both) * inverted
+    return np.linalg.det(a)[..., None, None] * turned(whole)
+
+
 Routine(
     name="cofactors", doc="The derivative of the determinant of a matrix.", grad_fn="LinalgDetBackward0",
-    forward=lambda a: cofactors(a, np.linalg.det(a)), vjp=lambda g, a: _cofactors_along(g, a),
-    jvp=lambda t, a: _cofactors_along(t, a), samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
+    forward=lambda a: cofactors(a, np.linalg.det(a)), vjp=lambda g, a: cofactors_along(g, a),
+    jvp=lambda t, a: cofactors_along(t, a), samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
+)  # fmt: skip
+Routine(
+    name="cofactors_along", doc="How cofactors of a matrix move along another.", grad_fn="LinalgDetBackward0",
+    forward=cofactors_along,
+    vjp=lambda g, b, a, needs: (cofactors_along(g, a), _cofactors_along_two(b, g, a) if needs[1] else None),
+    jvp=lambda t_b, t_a, b, a: solves.plus(
+        None if t_b is None else cofactors_along(t_b, a), None if t_a is None else _cofactors_along_two(b, t_a, a)
+    ),
+    samples=((((3, 3), (3, 3)), {}), (((2, 2, 2), (2, 2, 2)), {})), domain=("wellconditioned", "wellconditioned"),
 )  # fmt: skip
 Routine(
     name="det", doc="The determinant of a matrix.", grad_fn="LinalgDetBackward0",

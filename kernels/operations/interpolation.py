@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
@@ -14,6 +15,7 @@ import numpy as np
 from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
+from kernels.operations.bands import Band, band_of
 from kernels.operations.solves import LinAlgError, plus
 from kernels.rules.op import dispatched
 
@@ -235,7 +237,7 @@ Routine(
 class Pattern:
     """Where a sparse matrix has elements, as SciPy's CSR says it. Made by :func:`pattern_of`: equal ones are one."""
 
-    __slots__ = ("__weakref__", "_factors", "columns", "indptr", "rows", "shape")
+    __slots__ = ("__dict__", "__weakref__", "_factors", "columns", "indptr", "rows", "shape")
 
     def __init__(self, indices: Array, indptr: Array, shape: tuple[int, int]) -> None:
         self.columns, self.indptr, self.shape = indices, indptr, shape
@@ -247,6 +249,12 @@ class Pattern:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pattern_of, (self.columns, self.indptr, self.shape)
+
+    @cached_property
+    def band(self) -> Band | None:
+        """How it is banded, if it is square and narrow."""
+        rows, columns = self.shape
+        return band_of(self.rows, self.columns, rows) if rows == columns else None
 
     def matrix(self, data: Array) -> Any:
         """Return SciPy's matrix with these values."""

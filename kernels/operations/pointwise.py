@@ -43,7 +43,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="divide", doc="Quotient of two tensors.", torch=("true_divide",), grad_fn="DivBackward0",
-    reversed_grad_fn="MulBackward0", operator="/", function=False, exact=True,
+    reversed_grad_fn="MulBackward0", reversed_within="ReciprocalBackward0", operator="/", function=False, exact=True,
     forward=lambda a, b: a / b, pullback=(lambda g, b: g / b, lambda g, a, b: -g * ((a / b) / b)),
     domain=(REAL, NONZERO),
 )  # fmt: skip

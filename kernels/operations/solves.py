@@ -92,11 +92,14 @@ def each_by_itself(sets: Any, *operands: Any, **params: Any) -> Any:
 LARGEST_DIRECT = 8  # rows of a matrix that compiled programs factor themselves
 
 
-def directly(name: str) -> Callable[..., str]:
-    """Return what names the function of kernels.rules.dense_native for small matrices."""
+def directly(name: str) -> Callable[..., tuple[str, dict[str, int]]]:
+    """Return what names the function of kernels.rules.dense_native for small matrices, and the numbers it takes."""
 
-    def direct(shape: Strides, *_: Strides, uplo: str = "L") -> str:
-        return name if 0 < shape[-1] <= LARGEST_DIRECT and math.prod(shape) and uplo == "L" else ""
+    def direct(shape: Strides, *more: Strides, uplo: str = "L") -> tuple[str, dict[str, int]]:
+        n, count = shape[-1], math.prod(shape[:-2])
+        if not (0 < n <= LARGEST_DIRECT and count and uplo == "L"):
+            return "", {}
+        return f"dense_native.{name}", {"count": count, "n": n, "m": math.prod((shape, *more)[-1]) // (count * n)}
 
     return direct
 

@@ -38,8 +38,8 @@ def _turned(name: str, grad_fn: str, doc: str) -> None:
     _view(name, grad_fn, doc, lambda x, order: x.transpose(order), _axes_moved)
 
 
-def _shaped(name: str, grad_fn: str, doc: str, *, hides: bool = False) -> None:
-    _view(name, grad_fn, doc, lambda x, shape: x.reshape(shape, copy=False), _extent_added, hides=hides)
+def _shaped(name: str, grad_fn: str, doc: str, **more: Any) -> None:
+    _view(name, grad_fn, doc, lambda x, shape: x.reshape(shape, copy=False), _extent_added, **more)
 
 
 def _indexed(name: str, grad_fn: str, doc: str, *, element: bool = False) -> None:
@@ -103,6 +103,7 @@ _turned("permute", "PermuteBackward0", "Dims in another order.")
 _turned("t", "TBackward0", "Matrix transposed.")
 _shaped("view", "ViewBackward0", "Another shape of the same memory.")
 _shaped("unsafe_view", "UnsafeViewBackward0", "Another shape of a fresh copy.", hides=True)
+_shaped("repeated", "RepeatBackward0", "Another shape of a copy of a tensor expanded.", hides=True, within=3)
 _shaped("squeeze", "SqueezeBackward0", "Dims of length one removed.")
 _shaped("squeeze_dim", "SqueezeBackward1", "One dim of length one removed.")
 _shaped("squeeze_dims", "SqueezeBackward2", "Several dims of length one removed.")
@@ -131,7 +132,7 @@ Join(
     join=np.concatenate,
 )  # fmt: skip
 Join(name="stack", doc="Tensors side by side along a new dim.", join=np.stack)
-Copy(name="flip", doc="The order of the elements reversed along dims.", function=False)
+Copy(name="flip", doc="The order of the elements reversed along dims.", function=False, within=1)
 Gather(name="index", doc="Elements picked by index arrays or a mask.", function=False)
 Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices", function=False)
 Write(

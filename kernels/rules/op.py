@@ -382,7 +382,8 @@ class Op:
 
     ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
     name of the backward node, in which {} stands for PyTorch's name, ``function`` whether there is a public function
-    of that name, beside the others.
+    of that name, beside the others. ``within`` says how many operations on what it is given, one behind the other,
+    belong to what PyTorch has as one.
     """
 
     name: str
@@ -391,6 +392,7 @@ class Op:
     torch: tuple[str, ...] = ()
     grad_fn: str = "{}Backward0"
     function: bool = True
+    within: int = 0
 
     inputs: ClassVar[tuple[str, ...]] = ()  # what rules call the operands
     extras: ClassVar[tuple[str, ...]] = ()  # what rules call the results that have no gradient

@@ -66,7 +66,7 @@ class CallArguments(NamedTuple):
 
     def signature(self) -> Signature:
         """Return the signature of a program that is called in this way."""
-        signature = Signature(*self.filled(self.values))
+        signature = Signature(*self.filled(self.values), none=True)
         signature.static = dict(self.fixed)
         signature.names = [signature.paths[i] for i in self.places]
         signature.simple = signature.simple and not signature.static and not self.again

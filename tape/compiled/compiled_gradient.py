@@ -299,14 +299,25 @@ CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)
 _CHECKS = ("sample", "always", "never")
 
 
+_OF_PYTORCH: dict[Any, Any] = {
+    None: "default", "reduce-overhead": "default", "max-autotune": "max", "max-autotune-no-cudagraphs": "max",
+}  # fmt: skip
+"""Modes by PyTorch's names."""
+
+
 def compile(  # noqa: A001 (PyTorch's name)
     fun: Callable[..., Any] | None = None,
     *,
     static: Collection[Any] = (),
     traced: Collection[Any] = (),
     check: str = "sample",
-    mode: str = "default",
+    mode: str | None = "default",
     memory: str | int | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    options: Any = None,
+    disable: bool = False,
 ) -> Any:
     """Return a function of the same arguments and results that is recorded, and then replayed natively where it can be.
 
@@ -331,10 +342,15 @@ def compile(  # noqa: A001 (PyTorch's name)
     reverse, which costs at most one more forward pass. Programs are compiled before their first replay; MemoryError
     where one needs more all the same. The first calls, of dynamic mode, are not limited.
 
+    PyTorch's ``fullgraph``, ``dynamic``, ``backend`` and ``options`` are taken, and change nothing; of its modes
+    "max-autotune" is "max", "reduce-overhead" "default". ``disable=True`` returns ``fun``.
+
     >>> f = tape.compile(lambda x, n: (x**n).sum())
     >>> [f(np.array([1.0, 2.0]), 2) for _ in range(3)]
     [5.0, 5.0, 5.0]
     """
+    del fullgraph, dynamic, backend, options
+    mode = _OF_PYTORCH.get(mode, mode)
     if check not in _CHECKS:
         raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
     if mode not in MODES:
@@ -343,9 +359,13 @@ def compile(  # noqa: A001 (PyTorch's name)
     if budget is not None and mode == "eager":
         raise ValueError('compile: memory is of machine code, which mode="eager" has none of')
     if fun is None:
-        return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode, memory=memory)
+        return lambda function: compile(
+            function, static=static, traced=traced, check=check, mode=mode, memory=memory, disable=disable
+        )
     if not callable(fun):
         raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
+    if disable:
+        return fun
     kind = CompiledFunction if made_of(fun) is None else CompiledGradient
     compiled = kind(fun, _names(static), _names(traced), check)
     compiled.mode, compiled.budget = mode, budget

@@ -319,7 +319,8 @@ class RecordedTrace:
         """The step that made each node, -1 if none did."""
         elements = [at for at in recipe.steps.of_kind(View) if getattr(self.kind(at).op, "element", False)]
         used = {node for at in range(len(self.starts)) for node in self.operands(at)} if elements else set()
-        self.unused = {at for at in elements if self.result(at) not in used.union(recipe.outputs)}
+        used.update(recipe.outputs)
+        self.unused = {at for at in elements if self.result(at) not in used}
         """Views of a tensor's elements that iteration gave, and nobody used."""
         self._writes = recipe.steps.of_kind(Write)
 

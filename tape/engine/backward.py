@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from tape import errors
 from tape.engine import graph_observers
 from tape.engine.accumulate_grad import accumulate, deliver
 from tape.engine.double_backward import Derivation, derived, gradients, settled, swept, takes_part
-from tape.engine.nodes import tensors_of
+from tape.engine.nodes import note_shape, tensors_of
 from tape.engine.sweep_run import batch_of, ending, weights_of
 from tape.recording import record
 from tape.recording.views import stack
@@ -25,6 +26,8 @@ from tape.tensors import modes
 from tape.tensors.modes import user
 from tape.tensors.tapes import LONG, Tape, living
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, method, scalar_or_array
+
+_HERE = globals()
 
 # The short way of a backward: from one root on this thread's tape to leaves, without hooks or observers.
 
@@ -42,6 +45,9 @@ def native_backward(
         if tape is modes.ASK_MODE:
             return NotImplemented
         tape = modes.own_tape()
+    if free and not alone:
+        frame = sys._getframe(2)
+        note_shape(tape, (frame.f_back or frame).f_code if frame.f_globals is _HERE else frame.f_code)
     form, value = x._form, None if gradient is None else _value(gradient, x._form.spec)
     seen = _seen(tape, free=free, accumulates=targets is None) if tape.hooks or tape.nodes or tape.retained else ()
     if value is None and (gradient is not None or form.spec.size != 1):

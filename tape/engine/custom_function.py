@@ -400,6 +400,14 @@ def saved_value(form: Form, find: Callable[[], Instruction], name: str) -> Any:
     return owner_of(value)
 
 
+def saved_names(form: Form) -> list[str]:
+    """Return PyTorch's names of what an operation saves: of operands first."""
+    if form.op in (reference_tape.FUNCTION, reference_tape.OUTPUT) or form.saved == ("packed",):
+        return []
+    names = dict(zip(form.op.inputs, ("self", "other"), strict=False)) | {"y": "result"}
+    return [names.get(name, name) for name in form.saved]
+
+
 # Operations with a backward of one's own: ``autograd.Function``, as PyTorch has it.
 #
 # ``forward`` may call anything, NumPy, SciPy or a kernel of one's own; it runs without gradients. Compiled functions

@@ -63,7 +63,9 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
     if len(asked) < len(targets) or not all(type(key) is AccumulateGrad and key.spec.in_order for key in asked):
         return None
     with tape.reading():
-        graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)])
+        graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)], graph_observers.begin_of(asked, tape.number))
+        before = [key for key in graph.foreign() if key >> TAPE_BITS == tape.number]
+        graph.ends = {key: end for key, end in graph.ends.items() if key not in before} if before else graph.ends
         if not graph.ends.keys() >= asked.keys() or graph.foreign() or any(map(_runs_user_code, graph.marked)):
             return None
         run = RecordedRun(restrict=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -50,6 +51,16 @@ def check_apart(x: Tensor) -> None:
         )
 
 
+BEGINS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Leaves that were made where much stood on a tape, with the first slot there that may depend on them."""
+
+
+def begin_of(asked: Collection[Any], number: int) -> int:
+    """Return a slot of a tape before which nothing depends on any of these slots and leaves; 0 if that is not known."""
+    begins = [key if type(key) is int else BEGINS.get(key, 0) for key in asked]
+    return min(begins, default=0) if all(begin >> TAPE_BITS == number for begin in begins) else 0
+
+
 # Graphs that cross tapes: those of tensors that threads hand to each other.
 
 
@@ -66,14 +77,13 @@ def on_all_tapes(
 ) -> Collection[Tape]:
     """Mark what leads to the roots, on all tapes; call ``sweep`` while these drop nothing, and return them.
 
-    If gradients of slots alone are ``asked`` for, what was recorded before all of these is left out where it can be.
+    If gradients are ``asked`` for, what was recorded before all slots, and before the leaves in BEGINS, is left out
+    where it can be.
     """
     if len(seeds) == 1:  # the usual case
         tape = tape_of(seeds[0].slot)
-        here = all(type(key) is int and key >> TAPE_BITS == tape.number for key in asked)
-        since = min(asked, default=0) if here else 0
         with tape.reading():
-            graph = mark(tape.entries, tape.number, seeds, since)
+            graph = mark(tape.entries, tape.number, seeds, begin_of(asked, tape.number))
             for key in [key for key in graph.foreign() if key >> TAPE_BITS == tape.number]:
                 del graph.ends[key]  # it stands before all that is asked for
             if not graph.foreign():

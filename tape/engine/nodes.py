@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.tables import getattr_of
+from kernels.foundation.tables import Recent, getattr_of
 from kernels.kinds import reference_tape
+from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors
-from tape.engine.custom_function import CustomCall, Function, saved_value
+from tape.engine.custom_function import CustomCall, Function, saved_names, saved_value
 from tape.errors import GradError
 from tape.recording import record
 from tape.tensors import tapes
@@ -23,7 +25,7 @@ from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
 from tape.tensors.printing import table
 from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
-Find = Callable[[int], Instruction | None]
+Find = Callable[[int], Any]
 
 
 class InputMetadata(NamedTuple):
@@ -68,11 +70,13 @@ class Node(metaclass=_NodeType):
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes of the operands, each with the number of its output; None where no gradient goes.
 
-        A node that was taken before a backward freed the graph still has them; for a later one GradError is raised.
+        A node that was taken before a backward freed the graph still has them, and so has a later one in small
+        graphs, where the code that called backward names ``grad_fn``, ``next_functions``, ``graph`` or ``make_dot``, or
+        is among a process's first (:func:`note_shape`); else GradError is raised.
         """
         if self._edges is None:
-            instruction = record.locate(self._slot)
-            if instruction is None:
+            instruction = _instruction_or_shape(self._slot)
+            if instruction is None or not _leads_on(instruction):
                 raise errors.GradError(
                     f"{self.name()}: this part of the graph has been freed by a backward, and its edges with it; take "
                     "grad_fn before that backward, or give it retain_graph=True"
@@ -80,8 +84,16 @@ class Node(metaclass=_NodeType):
             self._learn(instruction)
         return self._edges or ()
 
-    def _learn(self, instruction: Instruction, find: Find = record.locate) -> None:
-        self._edges = tuple(edge_of(operand, find) for operand in instruction.operands)
+    def _learn(self, instruction: Any, find: Find | None = None) -> None:
+        find = find or _instruction_or_shape
+        form, operands = instruction.form, instruction.operands
+        for _ in range(form.op.within):
+            before = find(operands[0]) if type(operands[0]) is int else None
+            operands = operands if before is None else before.operands
+        self._edges = tuple(edge_of(operands[k], find) for k in shown_operands(form))
+        if _is_two(form):
+            inner = _class_of(form.op.reversed_within, _Within)(self._slot, form)
+            inner._edges, self._edges = self._edges[:1], ((inner, 0), (None, 0))
         if instruction.saved and type(instruction.saved[0]) is CustomCall:
             self._call = instruction.saved[0]
 
@@ -114,11 +126,19 @@ class Node(metaclass=_NodeType):
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node; a tuple it returns replaces grad_inputs."""
-        if self._form.kind in (CLEARS, ADDS):
+        form = self._form
+        if form.kind in (CLEARS, ADDS):
             raise NotImplementedError(
                 f"{self.name()}: a write in place passes its gradient on where it stands; hook the tensors around it"
             )
-        return RemovableHandle(self._hooks().after, hook)
+        if form.op.within or _is_two(form):
+            raise NotImplementedError(
+                f"{self.name()}: PyTorch's operations and those that run here are not the same; hook the tensors "
+                "around it"
+            )
+        hooks = self._hooks()
+        hooks.order = tuple(shown_operands(form))
+        return RemovableHandle(hooks.after, hook)
 
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before this node; a tuple it returns replaces grad_outputs."""
@@ -141,6 +161,12 @@ class Node(metaclass=_NodeType):
                 self._learn(instruction)
         return self._call
 
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, and of what was saved."""
+        form = self._form
+        names = saved_names(form) if type(self).__name__ == form.name else []
+        return [*super().__dir__(), *(f"_saved_{name}" for name in names)]
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
             return saved_value(self._form, self._instruction, name.removeprefix("_saved_"))
@@ -151,6 +177,16 @@ class Node(metaclass=_NodeType):
         if instruction is None:
             raise errors.GradError(errors.SECOND_TIME)
         return instruction
+
+
+class _Within(Node):
+    """A node that PyTorch has behind another one, where both are one operation here: 1 / x."""
+
+    __slots__ = ()
+
+    def name(self) -> str:
+        """Return the name of PyTorch's node."""
+        return type(self).__name__
 
 
 class FunctionNode(Node):
@@ -224,8 +260,87 @@ def _node(slot: int, form: Form) -> Node:
     return node
 
 
-def edge_of(operand: Slot, find: Find = record.locate) -> tuple[Any, int]:
+_OF_NUMBERS = ("+", "-", "*", "/")
+"""Operators for which PyTorch makes a tensor of a number: the second operand, whose edge is None."""
+
+
+def _is_two(form: Form) -> bool:
+    """Whether PyTorch has two nodes for an operation: a number divided by a tensor."""
+    return isinstance(form.op, Elementwise) and bool(form.op.reversed_within) and form.specs[0] is None
+
+
+def shown_operands(form: Form) -> Sequence[int]:
+    """Return the numbers of the operands that have edges, in PyTorch's order: no masks, and numbers last or not."""
+    count = len(form.specs)
+    if not isinstance(form.op, Elementwise) or form.op.condition:
+        return range(isinstance(form.op, Elementwise), count)
+    numbers = [k for k in range(count) if form.specs[k] is None]
+    tensors = [k for k in range(count) if form.specs[k] is not None]
+    shown = form.op.operator in _OF_NUMBERS and (0 in tensors or form.name != form.op.reversed_grad_fn or _is_two(form))
+    return tensors + numbers if shown else tensors
+
+
+class _Shape(NamedTuple):
+    """What is kept of an instruction that a backward frees: no values, and leaves by references to their tensors."""
+
+    slot: int
+    form: Form
+    operands: tuple[Any, ...]
+    saved: tuple[Any, ...]
+
+
+_FEW = 1 << 6  # instructions that are kept of a tape, the last ones
+_left = [20_000]  # instructions that are kept in this process for whatever code
+_LOOKS = frozenset(("graph", "grad_fn", "make_dot", "next_functions"))
+_looking: Recent[int, bool] = Recent()  # by the id of a code object, whether it looks at graphs
+
+
+def note_shape(tape: tapes.Tape, code: Any) -> None:
+    """Keep names and edges at the end of a tape, which a backward is about to free, for who looks at them afterwards.
+
+    That costs microseconds an instruction, so that it is done for code that calls backward and names nodes or
+    drawings, and else for the first backwards of a process: people look at graphs in small programs.
+    """
+    looks = _looking.get(id(code))
+    if looks is None:
+        looks = _looking[id(code)] = not _LOOKS.isdisjoint(code.co_names)
+    if not (looks or _left[0] > 0) or not tape.entries:
+        return
+    with tape.reading():
+        made = [_shape_of(instruction) for instruction in islice(instructions(tape.entries), _FEW)]
+    _left[0] -= 0 if looks else len(made)
+    tape.shapes.update({shape.slot: shape for shape in reversed(made)})
+    for slot in list(tape.shapes)[:-_FEW]:
+        tape.shapes.pop(slot, None)  # what a signal calls may have come between
+
+
+def _shape_of(instruction: Instruction) -> _Shape:
+    form = instruction.form
+    operands = [x ^ 0 if type(x) is int else x and x.owner for x in instruction.operands]  # slots count references
+    return _Shape(
+        instruction.slot ^ 0, form, tuple(operands), instruction.saved if form.op is reference_tape.OUTPUT else ()
+    )
+
+
+def _instruction_or_shape(slot: int) -> Any:
+    """Return an instruction, or what is kept of one that has been freed."""
+    instruction = record.locate(slot)
+    if instruction is None and (tape := tapes.living.get(slot >> TAPE_BITS)) is not None:
+        return tape.shapes.get(slot)
+    return instruction
+
+
+def _leads_on(instruction: Any) -> bool:
+    """Whether the operands of an instruction are known, too."""
+    slots = [x for x in instruction.operands if type(x) is int] if type(instruction) is _Shape else []
+    return all(_instruction_or_shape(slot) is not None for slot in slots)
+
+
+def edge_of(operand: Any, find: Find = _instruction_or_shape) -> tuple[Any, int]:
     """Return the node of an operand, a slot or a leaf, and the number of its output; None where there is none."""
+    if isinstance(operand, ref):
+        leaf = operand()
+        operand = None if leaf is None else leaf._slot
     if type(operand) is not int:
         return operand, 0
     instruction, place = find(operand), 0
@@ -264,7 +379,7 @@ def keep_edges(held: Iterable[tapes.Tape]) -> None:
 
 def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
     def find(slot: int) -> Instruction | None:
-        return table.get(slot) or record.locate(slot)
+        return table.get(slot) or _instruction_or_shape(slot)
 
     other_tapes = []
     while pending:

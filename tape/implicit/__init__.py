@@ -47,8 +47,9 @@ def root(
     ``solver`` is None for Newton's method, the name of a method of ``scipy.optimize.root``, whose result Newton's
     method refines, or ``solver(fun, x0)``: it gets the function on arrays, with a Jacobian ``fun.jac``, and returns the
     solution or SciPy's result. ``jac`` is the Jacobian, a function of f's arguments or a constant: an array, a
-    ``tape.sparse.CSR`` or SciPy's sparse matrix, factored as such. By default it is by tape, and dense. With
-    ``linear``, one of SciPy's iterative methods (``"gmres"``) or ``linear(product, v)``, no matrix is made.
+    ``tape.sparse.CSR`` or SciPy's sparse matrix, factored as such. By default it is by tape: of more than 40
+    unknowns sparse, by colours, where its pattern has few and f reads no values in Python, else dense. With ``linear``,
+    one of SciPy's iterative methods (``"gmres"``) or ``linear(product, v)``, no matrix is made.
 
     Raises ConvergenceError where no solution is found, LinAlgError where the Jacobian is singular, ValueError where
     there are not as many equations as unknowns.

@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.tables import Lock
+from kernels.operations.bands import Band, band_lu, band_of, band_solve
 from tape.engine.backward import grad
 from tape.errors import ConvergenceError
 from tape.implicit.equations import LINEAR, Equation
 from tape.recording.equivalents import KRYLOV
 from tape.sparse import CSR
+from tape.sparse.derivatives import RowSums, row_sums
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf
 
 _TIGHT = 1e-12
-_NARROW = 16  # diagonals besides the main one, up to which a sparse matrix is banded
+_MOST_KEPT = 32  # functions of which it is known how their Jacobians are computed
+_GOLDEN = 0.6180339887498949
 
 
 class Factors:
@@ -59,6 +63,9 @@ def system_of(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Call
     """Return a function that solves J y = v, or with ``trans`` that of the transposed Jacobian J."""
     if equation.linear is not None or (equation.kind == LINEAR and equation.jac is None):
         return _iterative(equation, x, operands)
+    matrix = _by_colours(equation, x, operands) if equation.jac is None and not equation.batch else None
+    if matrix is not None:
+        return _checked(equation, matrix, _sparse(equation, matrix))
     matrix = jacobian(equation, x, operands)
     if not isinstance(matrix, np.ndarray):
         return _sparse(equation, matrix)
@@ -70,7 +77,7 @@ def system_of(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Call
 def jacobian(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Any:
     """Return the Jacobian at x, an array or SciPy's sparse matrix: the user's ``jac``, or else one by tape."""
     if equation.jac is None:
-        return _by_tape(equation, x, operands)  # where patterns and colours would come in
+        return _by_tape(equation, x, operands)
     matrix = equation.matrix(x, operands)
     if isinstance(matrix, CSR):
         matrix = matrix.replaced(matrix.data.detach()).to_scipy()
@@ -90,14 +97,64 @@ def _by_tape(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Array
     n = size // batch if batch else 0
     rows = np.eye(n, dtype=x.spec.dtype)
     cotangents = np.tile(rows, (1, batch))  # row j: equation j of each problem
+    matrix = _swept(equation, x, operands, cotangents)
+    return matrix.reshape(n, batch, n).swapaxes(0, 1) if equation.batch else matrix
+
+
+def _swept(equation: Equation, x: Tensor, operands: Sequence[Tensor], cotangents: Array) -> Array:
+    """Return the sums of rows of the Jacobian, weighted by each of the cotangents (k, n)."""
     with grad_modes.enable_grad():
         at = leaf(x._value, requires_grad=True)
         y = equation(at, *operands)
         if y._slot is None:
-            return np.zeros((batch, n, n) if equation.batch else (n, n), x.spec.dtype)
+            return np.zeros(cotangents.shape, x.spec.dtype)
         (gradient,) = grad(y, at, constant_tensor(cotangents), is_grads_batched=True, materialize_grads=True)
-    matrix = as_array(gradient)  # type: ignore[arg-type]
-    return matrix.reshape(n, batch, n).swapaxes(0, 1) if equation.batch else matrix
+    return as_array(gradient)  # type: ignore[arg-type]
+
+
+_kept: dict[Any, RowSums | None] = {}
+"""How the Jacobians of functions were computed last, by their code and the arguments' shapes: the newest last."""
+_lock = Lock()
+
+
+def _by_colours(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Any:
+    """Return the Jacobian, SciPy's csr_array, by a sweep of few sums of rows; None where that does not pay.
+
+    The sums are those of the last call of the same code, as long as they agree with a sum of all rows: equal code may
+    close over, or read, other things.
+    """
+
+    def made() -> RowSums | None:
+        sums = row_sums(lambda v: equation(v, *operands), np.array(x._value))
+        with _lock:
+            _kept[key] = sums
+            for oldest in list(_kept)[:-_MOST_KEPT]:
+                del _kept[oldest]
+        return sums
+
+    code = getattr(equation.f, "__func__", equation.f)
+    code = getattr(code, "__code__", type(code))
+    key = (equation.kind, code, equation.arrays, x.spec.shape, x.spec.dtype, *[t.spec.shape for t in operands])
+    known = _kept[key] if key in _kept else made()
+    if known is None:
+        return None
+    sums = _swept(equation, x, operands, known.seeds)
+    if not known.holds(sums):
+        known = made()
+        if known is None:
+            return None
+        sums = _swept(equation, x, operands, known.seeds)
+    return known.matrix(sums)
+
+
+def _checked(equation: Equation, matrix: Any, solve: Callable[[Array, bool], Array]) -> Callable[[Array, bool], Array]:
+    """Raise LinAlgError where a solve shows that a sparse matrix is singular but for rounding."""
+    signs = np.where(np.arange(matrix.shape[0]) * _GOLDEN % 1.0 < 0.5, -1.0, 1.0).astype(matrix.dtype)  # noqa: PLR2004
+    norm = np.bincount(matrix.indices, np.abs(matrix.data), matrix.shape[1]).max()
+    condition = norm * np.abs(solve(signs, False)).max()  # or more
+    if not condition * np.finfo(matrix.dtype).eps < 1.0:
+        raise _singular(equation, f"its reciprocal condition is {1.0 / condition:.0e} or less")
+    return solve
 
 
 def _batch_of(equation: Equation) -> int:
@@ -147,10 +204,9 @@ def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
         raise _singular(equation, "it is not finite")
     rows = matrix.tocsr()
     places = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
-    offsets = rows.indices - places
-    below, above = (max(0, -int(offsets.min())), max(0, int(offsets.max()))) if offsets.size else (0, 0)
-    if below + above <= _NARROW:
-        return _banded(equation, rows, places, (below, above))
+    band = band_of(places, rows.indices.astype(np.int64), rows.shape[0])
+    if band is not None:
+        return _banded(equation, rows.data, band)
     columns = matrix.tocsc()
     symmetric = np.array_equal(rows.indptr, columns.indptr) and np.array_equal(rows.indices, columns.indices)
     try:  # of a symmetric pattern that ordering fills less
@@ -160,23 +216,16 @@ def _sparse(equation: Equation, matrix: Any) -> Callable[[Array, bool], Array]:
     return lambda v, trans: factors.solve(v, "T" if trans else "N")
 
 
-def _banded(equation: Equation, matrix: Any, places: Array, widths: tuple[int, int]) -> Callable[[Array, bool], Array]:
-    """Factor a matrix with few diagonals, of so many below and above the main one, by LAPACK."""
-    from scipy.linalg import get_lapack_funcs
+def _banded(equation: Equation, data: Array, band: Band) -> Callable[[Array, bool], Array]:
+    try:
+        lu = band_lu(np.append(data, data.dtype.type(0))[band.places], below=band.below)
+    except np.linalg.LinAlgError as error:
+        raise _singular(equation, str(error).rpartition(": ")[2]) from error
 
-    below, above = widths
-    n = matrix.shape[0]
-    bands = np.zeros((n, 2 * below + above + 1), matrix.dtype)
-    at = (below + above + places) + matrix.indices * (bands.shape[1] - 1)
-    if matrix.has_canonical_format:
-        bands.reshape(-1)[at] = matrix.data
-    else:
-        np.add.at(bands.reshape(-1), at, matrix.data)
-    gbtrf, gbtrs = get_lapack_funcs(("gbtrf", "gbtrs"), (bands,))
-    lu, pivots, info = gbtrf(bands.T, below, above, overwrite_ab=True)
-    if info:
-        raise _singular(equation, f"pivot {info} is zero")
-    return lambda v, trans: gbtrs(lu, below, above, v, pivots, trans=int(trans))[0]
+    def solve(v: Array, trans: bool) -> Array:
+        return band_solve(lu, v[band.order], below=band.below, trans=trans)[band.inverse]  # type: ignore[no-any-return]
+
+    return solve
 
 
 def _iterative(equation: Equation, x: Tensor, operands: Sequence[Tensor]) -> Callable[[Array, bool], Array]:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from tape import func
 from tape.ode.control import norm, where
-from tape.ode.jacobians import Colours
-from tape.ode.linearly_implicit import solver_of
-from tape.ode.tableaus import Row, combined, polynomial, value_of
+from tape.ode.jacobians import Colours, coloured, colours_of
+from tape.ode.tableaus import AdaptiveMethod, Row, combined
+from tape.operations import solves
+from tape.recording.creation import arange, eye
+from tape.sparse import CSR, spsolve
+from tape.tensors.grad_modes import no_grad
+from tape.tensors.tensor import constant_tensor
 
 _CLOSE = 1e-3  # of what tolerances allow: changes of a state at which the iteration ends
 _MOST = 10  # iterations
-_CORRECTIONS = 2  # recorded ones at the solution: by each one more order of derivatives is right
+_CORRECTIONS = 3  # differentiated ones at the solution: by each one more order of derivatives is right
 
 
-class Esdirk(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Esdirk(AdaptiveMethod):
     """A stiffly accurate method, its first stage explicit: ``rows`` and ``nodes`` of those behind it, the last the end.
 
     All have ``gamma`` on the diagonal. ``guesses`` give the slopes at which iterations begin, ``error`` the difference
@@ -33,34 +42,63 @@ class Esdirk(NamedTuple):
     tolerances: tuple[Any, Any] = (0.0, 0.0)
     colours: Colours | None = None
     """How the Jacobian is computed where it is sparse."""
+    tables: tuple[Any, ...] = ()
+    """Tensors of ``nodes``, and (stages, all slopes) of ``rows`` and ``guesses``."""
+
+    def prepared(self, f: Any, t: Any, y: Any, tolerances: tuple[Any, Any]) -> Esdirk:
+        """Return the method for a problem that begins with ``y``."""
+        tables = [np.array(self.nodes), _padded(self.rows), _padded(self.guesses)]
+        tensors = tuple([constant_tensor(table.astype(y.spec.dtype)) for table in tables])
+        return dataclasses.replace(self, tolerances=tolerances, colours=colours_of(f, t, y), tables=tensors)
 
     def step(self, f: Any, t: Any, y: Any, h: Any, slope: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return the result of a step; 0, or infinity where an iteration failed, and the slopes of all stages."""
-        rate = 1.0 / (h * self.gamma)
-        solved = solver_of(f, t.detach(), y.detach(), rate.detach(), self.colours)
-        slopes, z, failed = [slope], y, 0.0 * h.detach()
-        for node, row, guess in zip(self.nodes, self.rows, self.guesses, strict=True):
-            known, at = y + h * combined(row, slopes), t + node * h
-            begin = known + h * self.gamma * combined(guess, slopes)
-            z, missed = self.iterated(f, at.detach(), known.detach(), begin.detach(), rate.detach(), solved)
-            failed = failed + missed
-            z = where(missed > 0, y.detach(), z)
-            corrected = solver_of(f, at, z, rate, self.colours)
-            for _ in range(_CORRECTIONS):
-                right = (known - z) * rate + f(at, z)
-                z = z + corrected(right.reshape(-1)).reshape(y.shape)
-            slopes.append((z - known) * rate)
-        return z, (failed, *slopes)
+        """Return the result of a step; 0, or infinity where an iteration failed, and the slopes of all stages.
 
-    def iterated(self, f: Any, t: Any, known: Any, z: Any, rate: Any, solved: Callable[[Any], Any]) -> tuple[Any, Any]:
+        The loop is one over tensors of coefficients, and of slopes (all, n), so that machine code has one stage's text.
+        Behind a failure nothing is corrected: all stays finite, and no gradient of the step that is rejected is nan.
+        """
+        nodes, rows, guesses = self.tables
+        rate, numbers = 1.0 / (h * self.gamma), arange(len(self.rows) + 1).reshape(-1, 1)
+        with no_grad():
+            matrix = self.matrix(f, t.detach(), y.detach(), rate.detach())
+        z, failed = y, 0.0 * h.detach()
+        slopes = where(numbers == 0, slope.reshape(-1), 0.0)
+        for i in range(len(self.rows)):
+            known, at = y + h * (rows[i] @ slopes).reshape(y.shape), t + nodes[i] * h
+            with no_grad():
+                begin = known + h * self.gamma * (guesses[i] @ slopes).reshape(y.shape)
+                z, missed = self.iterated(f, at.detach(), known.detach(), begin.detach(), rate.detach(), matrix)
+                failed = failed + missed
+                z = where(failed > 0, y.detach(), z)
+                there = self.matrix(f, at.detach(), z, rate.detach())
+            for _ in range(_CORRECTIONS):
+                z = z + self.solution(there, where(failed > 0, 0.0, (known - z) * rate + f(at, z)))
+            slopes = where(numbers == i + 1, ((z - known) * rate).reshape(-1), slopes)
+        return z, (failed, *[part.reshape(y.shape) for part in slopes])
+
+    def matrix(self, f: Any, t: Any, y: Any, rate: Any) -> Any:
+        """Return rate I - J, J being the Jacobian of the slope: (n, n), or the elements of one that is sparse."""
+        if self.colours is not None:
+            return coloured(f, t, y, rate, self.colours).data
+        n = y.numel()
+        return eye(n, dtype=y.dtype) * rate - func.jacrev(lambda z: f(t, z))(y).reshape(n, n)
+
+    def solution(self, matrix: Any, right: Any) -> Any:
+        """Return x with matrix x = right, like ``right``."""
+        b = right.reshape(-1)
+        if self.colours is None:
+            return solves.solve(matrix, b).reshape(right.shape)
+        pattern = self.colours.pattern
+        return spsolve(CSR(matrix, pattern.indices, pattern.indptr, pattern.shape), b).reshape(right.shape)
+
+    def iterated(self, f: Any, t: Any, known: Any, z: Any, rate: Any, matrix: Any) -> tuple[Any, Any]:
         """Return the state of a stage, not differentiated, and 0, or infinity if it was not found."""
         rtol, atol = self.tolerances
         scale = atol + rtol * abs(known)
         count, size = 0.0 * rate, 0.0 * rate
         going = count < 1.0
         while going:
-            right = (known - z) * rate + f(t, z).detach()
-            change = solved(right.reshape(-1)).detach().reshape(z.shape)
+            change = self.solution(matrix, (known - z) * rate + f(t, z))
             z, size, count = z + change, norm(change, scale), count + 1.0
             going = (size > _CLOSE) & (size < float("inf")) & (count < _MOST)
         return z, where(size <= _CLOSE, 0.0, float("inf"))
@@ -71,16 +109,17 @@ class Esdirk(NamedTuple):
 
     def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return what :meth:`at` takes to give the solution within a step."""
-        return polynomial(self.dense, h, slopes[1:])
-
-    def at(self, theta: Any, y: Any, parts: Sequence[Any]) -> Any:
-        """Return the solution at a fraction of a step that began with ``y``."""
-        return value_of(theta, y, parts)
+        return super().between(f, t, y, z, h, slopes[1:])
 
     def nearer(self, state: Any, f: Any, t: Any, y: Any, h: Any, slopes: Sequence[Any]) -> Any:
         """Return the state within a step by a shorter step, which is of order 5; what is known if that fails."""
         z, (failed, *_) = self.step(f, t, y, h, slopes[1])
         return where(failed > 0, state, z)
+
+
+def _padded(rows: Sequence[Row]) -> Any:
+    """Return rows of growing lengths as an array (rows, rows + 1), with zeros behind them."""
+    return np.array([(*row, *[0.0] * (len(rows) + 1 - len(row))) for row in rows])
 
 
 # fmt: off

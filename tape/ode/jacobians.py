@@ -8,12 +8,9 @@ import numpy as np
 
 from tape import func
 from tape.recording import views
-from tape.sparse import CSR, colouring, jacobian
-from tape.tensors import modes
+from tape.sparse import CSR
+from tape.sparse.derivatives import by_few_sums, lasting_pattern
 from tape.tensors.tensor import constant_tensor
-
-_DENSE = 40  # unknowns, up to which matrices are dense
-_FEW = 4  # there are at least so many times as many unknowns as colours
 
 
 class Colours(NamedTuple):
@@ -28,41 +25,18 @@ class Colours(NamedTuple):
     """Of each element 1 on the diagonal, 0 elsewhere."""
 
 
-class _Reads(modes.Observer):
-    """Notes whether values leave for Python, which may go another way by others."""
-
-    any = False
-
-    def note_escape(self, tensor: Any) -> None:
-        self.any = True
-
-    note_number = note_escape
-
-
 def colours_of(f: Any, t: Any, y: Any) -> Colours | None:
     """Return how the Jacobian of the slope is computed by colour; None for one that is small, dense or may change.
 
     It may change where ``f`` reads values in Python: what it depends on may be another thing elsewhere.
     """
-    n = y.spec.size
-    if n <= _DENSE:
-        return None
-    at, state = np.array(t.detach()._value), np.array(y.detach()._value)
+    n, at, state = y.spec.size, np.array(t.detach()._value), np.array(y.detach()._value)
 
     def slopes(v: Any, t: Any) -> Any:
         return f(t, v.reshape(state.shape)).reshape(n)
 
-    reads = _Reads()
-    with modes.under(modes.current()._replace(grad=False, recorder=reads)):
-        slopes(constant_tensor(state.reshape(n)), constant_tensor(at))
-    if reads.any:
-        return None
-    with modes.under(modes.current()._replace(recorder=None)):
-        try:
-            pattern = jacobian(slopes).pattern(state.reshape(n), at)
-        except (RuntimeError, ValueError):  # no program holds what f does, or it is dense
-            return None
-    return _of_pattern(pattern, state.dtype)
+    pattern = lasting_pattern(slopes, state.reshape(n), at)
+    return None if pattern is None else _of_pattern(pattern, state.dtype)
 
 
 def _of_pattern(pattern: Any, dtype: Any) -> Colours | None:
@@ -71,8 +45,8 @@ def _of_pattern(pattern: Any, dtype: Any) -> Colours | None:
     n = pattern.shape[0]
     pattern = csr_array(pattern.astype(np.int64) + eye_array(n, dtype=np.int64))
     pattern.sort_indices()
-    colours = colouring(pattern, "rows")
-    if colours.count * _FEW > n:
+    colours = by_few_sums(pattern)
+    if colours is None:
         return None
     seeds = (colours.rows == np.arange(colours.count)[:, None]).astype(dtype)
     diagonal = np.repeat(np.arange(n), np.diff(pattern.indptr)) == pattern.indices

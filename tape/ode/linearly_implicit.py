@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tape import func
-from tape.ode.jacobians import Colours, coloured
-from tape.ode.tableaus import Row, combined
+from tape.ode.jacobians import Colours, coloured, colours_of
+from tape.ode.tableaus import AdaptiveMethod, Row, combined
 from tape.operations import solves
 from tape.recording.creation import eye
-from tape.sparse import spsolve
+from tape.sparse.matrices import factored
 
 
-class Rosenbrock(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rosenbrock(AdaptiveMethod):
     """A stiffly accurate method of Rodas's kind, in the form of Hairer and Wanner, Solving ODEs II, IV.7.
 
     Of each stage ``rows`` say where the slope is taken, ``corrections`` what else is solved for, ``nodes`` when, and
@@ -29,6 +31,10 @@ class Rosenbrock(NamedTuple):
     dense: tuple[Row, ...]
     colours: Colours | None = None
     """How the Jacobian is computed where it is sparse."""
+
+    def prepared(self, f: Any, t: Any, y: Any, tolerances: tuple[Any, Any]) -> Rosenbrock:
+        """Return the method for a problem that begins with ``y``."""
+        return dataclasses.replace(self, colours=colours_of(f, t, y))
 
     def step(self, f: Any, t: Any, y: Any, h: Any, slope: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the result of a step; its stages, and the slope at its end."""
@@ -68,8 +74,7 @@ def solver_of(f: Any, t: Any, y: Any, diagonal: Any, colours: Colours | None) ->
     """Return what solves (diagonal I - J) x = b for vectors b, J being the Jacobian of the slope by the state."""
     n = y.numel()
     if colours is not None:
-        sparse = coloured(f, t, y, diagonal, colours)
-        return lambda b: spsolve(sparse, b)
+        return factored(coloured(f, t, y, diagonal, colours))
     matrix = eye(n, dtype=y.dtype) * diagonal - func.jacrev(lambda z: f(t, z))(y).reshape(n, n)
     return lambda b: solves.solve(matrix, b)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from tape.ode import control
 from tape.ode.control import minimum, where
-from tape.ode.implicit_stages import Esdirk
 from tape.recording import views
 
 _EPSILON = 2.0**-49  # steps that are shorter, beside the time, get nowhere
@@ -75,8 +74,7 @@ def fill(
     while waits:
         parts = p.method.between(p.f, t, y, z, h, slopes)
         state = p.method.at((p.times[row] - t) / h, y, parts)
-        if isinstance(p.method, Esdirk):
-            state = p.method.nearer(state, p.f, t, y, p.times[row] - t, slopes)
+        state = p.method.nearer(state, p.f, t, y, p.times[row] - t, slopes)
         out = where(p.rows == row, state, out)
         row = row + 1
         waits = p.sign * (due[row] - later) <= 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.ode import control, fixed_steps, implicit_stages, jacobians, linearly_implicit, loops, tableaus
+from tape.ode import control, fixed_steps, implicit_stages, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
@@ -96,7 +96,7 @@ def solve(
     accepted steps and on the interpolant, and which may have the attributes ``terminal`` (True, or after how many) and
     ``direction``. Their times have gradients, by the implicit function theorem, to second order.
 
-    Gradients, of any order (``"esdirk"``: first and second), are those of the numbers that are computed; lengths of
+    Gradients, of any order (``"esdirk"``: up to the third), are those of the numbers that are computed; lengths of
     adaptive steps count as constants. StepError, naming the time, where the steps vanish or a slope is not finite;
     ValueError and TypeError for what cannot be solved. Sources: Hairer, Norsett, Wanner, Solving Ordinary Differential
     Equations I and II; Kvaerno, BIT 44 (2004).
@@ -113,6 +113,9 @@ def solve(
     if steps is not None:
         raise ValueError(f"ode.solve: steps is for methods of fixed steps; {method} takes rtol and atol")
     tolerances = problem.tolerance(rtol, "rtol"), problem.tolerance(atol, "atol")
+    for name, length in (("first_step", first_step), ("max_step", max_step)):
+        if length is not None and not bool(tensor_of(length) > 0):
+            raise ValueError(f"ode.solve: {name} is {length}; it is a length above 0")
     limits = first_step, max_step, operator.index(max_steps)
     several = () if events is None else tuple(events) if isinstance(events, (list, tuple)) else (events,)
     return problem.solved(_ADAPTIVE[method], tolerances, limits, several, dense)
@@ -134,13 +137,18 @@ class _Statement:
         y = tensor_of(vector)
         if y.spec.dtype.kind not in "fiu":
             raise TypeError(f"ode.solve: y0 is of dtype {y.spec.dtype}; it takes real numbers")
+        if not y.spec.size:
+            raise ValueError("ode.solve: y0 has no elements")
         self.y = y if y.spec.dtype.kind == "f" else cast(y, np.dtype(np.float64))
         self.times = _times_of(t, self.y.spec.dtype)
         self.f, self.args, self.pair = f, args, len(structure) == _PAIR and structure.kind is not None
 
     def slope(self, t: Any, y: Any) -> Any:
         """Return the slope at a time, of a state, as a tensor like it."""
+        version = y._version
         value = self.f(t, y if self.back is None else self.back(y), *self.args)
+        if y._version != version:
+            raise ValueError("ode.solve: f writes to its state in place; let it return slopes, and leave y as it is")
         if self.back is not None:
             value = raveled(value)[0]
         elif isinstance(value, (list, tuple)):
@@ -164,20 +172,22 @@ class _Statement:
         times, y, count = self.times, self.y, self.times.shape[0]
         first, longest, most = limits
         start, way = times[0], times[-1] - times[0]
+        slope = self.slope(start, y)
+        _check_shared(times, y, slope)
         sign = 1.0 if bool(way >= 0) else -1.0
+        if not bool(abs(way) < math.inf):
+            raise ValueError(f"ode.solve: t is {times.tolist()}; times are finite")
         if count > _PAIR and not bool((sign * (times[1:] - times[:-1]) > 0).all()):
             raise ValueError("ode.solve: the times do not all go up, or all down")
-        slope = self.slope(start, y)
-        if isinstance(method, (linearly_implicit.Rosenbrock, implicit_stages.Esdirk)):
-            method = method._replace(colours=jacobians.colours_of(self.slope, start, y))
-        if isinstance(method, implicit_stages.Esdirk):
-            method = method._replace(tolerances=tolerances)
+        method = method.prepared(self.slope, start, y, tolerances)
         if first is None:
             h = control.first_step(self.slope, start, y, slope, way, method.order, *tolerances)
         else:
             h = sign * abs(tensor_of(first).detach()) + 0.0 * way.detach()
         if longest is not None:
             h = sign * control.minimum(abs(h), longest)
+        if not bool(abs(h) < math.inf):
+            raise self.unbegun(start, slope, h, most)
         shape = (count, *y.spec.shape)
         rows = arange(count).reshape(count, *[1] * len(y.spec.shape))
         problem = loops.Problem(method, self.slope, times, rows, sign, tolerances, most, longest)
@@ -217,6 +227,12 @@ class _Statement:
         solution = self.result(times, states, counts, interpolant, kept)
         solution.status = 1
         return solution
+
+    def unbegun(self, t: Any, slope: Any, h: Any, most: int) -> Exception:
+        """Return the error of a problem whose first step has no length."""
+        if bool((abs(slope.detach()) + abs(self.y.detach()) < math.inf).all()):
+            return ValueError("ode.solve: rtol and atol allow no error where y0 is 0; give atol")
+        return self.failure(t, slope, h, 0, most)
 
     def failure(self, t: Any, slope: Any, error: Any, tried: Any, most: int) -> StepError:
         """Return the error of a solution that ends at a time."""
@@ -303,6 +319,19 @@ class _Interpolant:
             return self.statement.y
         start, h, y, parts = self.steps[max(bisect_right(self.starts, self.sign * float(t.detach())) - 1, 0)]
         return self.method.at((t - start) / h, y, parts)
+
+
+def _check_shared(*tensors: Any) -> None:
+    """Raise RuntimeError where tensors differ between the examples of ``vmap``: each would take steps of its own."""
+    recorder: Any = modes.current().recorder
+    while recorder is not None:
+        if hasattr(recorder, "batched") and not recorder.batched().isdisjoint(map(recorder.node_of, tensors)):
+            raise RuntimeError(
+                "ode.solve: under vmap each example would take adaptive steps of its own. Give initial values as one "
+                "array (many, n), and an f of all rows: they share their steps; or solve one by one, by tape.ensemble. "
+                'Methods of fixed steps, as "rk4", do work under vmap'
+            )
+        recorder = getattr(recorder, "outer", None)
 
 
 def _count(x: Any) -> Any:

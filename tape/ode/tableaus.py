@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 Row = tuple[float, ...]
 
@@ -18,20 +19,37 @@ def combined(coefficients: Sequence[float], slopes: Sequence[Any]) -> Any:
     return total
 
 
-def polynomial(dense: Sequence[Row], h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the coefficients of theta, theta^2, ... of an interpolant, by those that each slope has in them."""
-    return tuple([h * combined(column, slopes) for column in zip(*dense, strict=True)])
+class AdaptiveMethod:
+    """What the loop over adaptive steps asks of a method, and what most of them answer.
+
+    Each one has ``order``, ``nodes``, where slopes are taken, ``dense``, of its interpolant, ``step`` and ``errors``.
+    """
+
+    nodes: Row
+    dense: tuple[Row, ...]
+
+    def prepared(self, f: Any, t: Any, y: Any, tolerances: tuple[Any, Any]) -> Any:
+        """Return the method for a problem that begins with ``y``."""
+        return self
+
+    def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what :meth:`at` takes to give the solution within a step: coefficients of theta, theta^2, ..."""
+        return tuple([h * combined(column, slopes) for column in zip(*self.dense, strict=True)])
+
+    def at(self, theta: Any, y: Any, parts: Sequence[Any]) -> Any:
+        """Return the solution at a fraction of a step that began with ``y``."""
+        total = parts[-1]
+        for part in parts[-2::-1]:
+            total = part + theta * total
+        return y + theta * total
+
+    def nearer(self, state: Any, f: Any, t: Any, y: Any, h: Any, slopes: Sequence[Any]) -> Any:
+        """Return a state within a step, at which it is asked for, to the method's order."""
+        return state
 
 
-def value_of(theta: Any, y: Any, parts: Sequence[Any]) -> Any:
-    """Return an interpolant at a fraction of a step that began with ``y``."""
-    total = parts[-1]
-    for part in parts[-2::-1]:
-        total = part + theta * total
-    return y + theta * total
-
-
-class Tableau(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tableau(AdaptiveMethod):
     """An explicit method: ``order``, ``nodes`` and rows of the stages behind the first, the last row being the result.
 
     ``error`` has the coefficients by which the result differs from one of lower order; the last slope, at the result,
@@ -56,14 +74,6 @@ class Tableau(NamedTuple):
     def errors(self, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return the estimate of the error, by which steps are judged."""
         return (h * combined(self.error, slopes),)
-
-    def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what :meth:`at` takes to give the solution within a step."""
-        return polynomial(self.dense, h, slopes)
-
-    def at(self, theta: Any, y: Any, parts: Sequence[Any]) -> Any:
-        """Return the solution at a fraction of a step that began with ``y``."""
-        return value_of(theta, y, parts)
 
 
 # fmt: off
@@ -117,29 +127,21 @@ TSIT5 = Tableau(
 """Tsitouras, Comput. Math. Appl. 62 (2011), with his interpolant of order 4."""
 
 
-class Eighth(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Eighth(Tableau):
     """Dormand and Prince's method of order 8, DOP853: Hairer, Norsett, Wanner, Solving ODEs I (1993).
 
-    ``fifth`` and ``third`` have the coefficients of its two estimates of the error, ``more_nodes`` and ``more_rows``
+    ``error`` and ``third`` have the coefficients of its two estimates of the error, ``more_nodes`` and ``more_rows``
     are of the stages, and ``dense`` of the differences, that its interpolant of order 7 takes.
     """
 
-    order: int
-    nodes: Row
-    rows: tuple[Row, ...]
-    fifth: Row
     third: Row
     more_nodes: Row
     more_rows: tuple[Row, ...]
-    dense: tuple[Row, ...]
-
-    def step(self, f: Any, t: Any, y: Any, h: Any, slope: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return the result of a step and the slopes of all stages."""
-        return Tableau(self.order, self.nodes, self.rows, (), ()).step(f, t, y, h, slope)
 
     def errors(self, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return the two estimates of the error, by which steps are judged."""
-        return h * combined(self.fifth, slopes), h * combined(self.third, slopes)
+        return h * combined(self.error, slopes), h * combined(self.third, slopes)
 
     def between(self, f: Any, t: Any, y: Any, z: Any, h: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
         """Return what :meth:`at` takes to give the solution within a step; three more slopes are computed."""
@@ -184,10 +186,10 @@ DOP853 = Eighth(
     ),
     (0.01312004499419488, 0.0, 0.0, 0.0, 0.0, -1.2251564463762044, -0.4957589496572502, 1.6643771824549864,
      -0.35032884874997366, 0.3341791187130175, 0.08192320648511571, -0.022355307863886294),
-    (-0.18980075407240762, 0.0, 0.0, 0.0, 0.0, 4.450312892752409, 1.8915178993145003, -5.801203960010585,
+    third=(-0.18980075407240762, 0.0, 0.0, 0.0, 0.0, 4.450312892752409, 1.8915178993145003, -5.801203960010585,
      -0.4226823213237919, -0.1521609496625161, 0.20136540080403034, 0.02265179219836082),
-    (0.1, 0.2, 0.7777777777777778),
-    (
+    more_nodes=(0.1, 0.2, 0.7777777777777778),
+    more_rows=(
         (0.056167502283047954, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25350021021662483, -0.2462390374708025,
          -0.12419142326381637, 0.15329179827876568, 0.00820105229563469, 0.007567897660545699, -0.008298),
         (0.03183464816350214, 0.0, 0.0, 0.0, 0.0, 0.028300909672366776, 0.053541988307438566, -0.05492374857139099,
@@ -195,7 +197,7 @@ DOP853 = Eighth(
         (-0.42889630158379194, 0.0, 0.0, 0.0, 0.0, -4.697621415361164, 7.683421196062599, 4.06898981839711,
          0.3567271874552811, 0.0, 0.0, 0.0, -0.0013990241651590145, 2.9475147891527724, -9.15095847217987),
     ),
-    (
+    dense=(
         (-8.428938276109013, 0.0, 0.0, 0.0, 0.0, 0.5667149535193777, -3.0689499459498917, 2.38466765651207,
          2.117034582445028, -0.871391583777973, 2.2404374302607883, 0.6315787787694688, -0.08899033645133331,
          18.148505520854727, -9.194632392478356, -4.436036387594894),

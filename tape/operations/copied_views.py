@@ -263,7 +263,7 @@ def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
         raise RuntimeError(f"repeat: Trying to create tensor with negative dimension {min(full)}: {list(full)}")
     apart = tuple([e for n in (1,) * lead + shape for e in (1, n)])
     wide = tuple([e for n, m in zip(counts, (1,) * lead + shape, strict=True) for e in (n, m)])
-    return views.shaped(views.clone(views.expand(views.reshape(x, apart), wide)), full)
+    return views.repeated(views.clone(views.expand(views.reshape(x, apart), wide)), full)
 
 
 @public()

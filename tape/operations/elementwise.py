@@ -19,7 +19,7 @@ from kernels.operations import OPS
 from kernels.rules.op import special
 from tape import errors
 from tape.operations import writes
-from tape.recording import creation, promotion, views
+from tape.recording import creation, foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op, operator_number
 from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like, with_name
 from tape.recording.promotion import of_one_dtype, run_with_promotion
@@ -203,9 +203,10 @@ def written(name: str, out: Any, result: Any) -> Any:
     if out is None:
         return result
     if not isinstance(out, Tensor) and result._slot is not None:
-        raise TypeError(
+        raise foreign_calls.refusal_of_out(
             f"np.{name}: out= is a NumPy array, and the result requires grad: {errors.NUMPY_ARRAY}, or detach() the "
-            "operands"
+            "operands",
+            result,
         )
     have, wanted = result.spec, out.spec if isinstance(out, Tensor) else out
     if have.shape != wanted.shape:

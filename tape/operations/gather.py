@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,16 @@ from tape.tensors.operands import check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf
 
 
-def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
+def picked_along(x: Tensor, axis: int, index: Array, name: str = "") -> Tensor:
     """Return copies of the places along an axis that a vector of valid indices names."""
     shape = x.spec.shape
-    return indexing.pick(x, lambda: indexed_calls.across(shape, axis, index), lambda array: array.take(index, axis))
+    numbers = partial(indexed_calls.across, shape, axis, index)
+    return indexing.pick(x, numbers, lambda array: array.take(index, axis), name)
 
 
-def picked_flat(x: Tensor, index: Array) -> Tensor:
+def picked_flat(x: Tensor, index: Array, name: str = "") -> Tensor:
     """Return copies of the elements with these valid indices, counted in C order."""
-    return indexing.pick(x, lambda: index, lambda array: array.reshape(-1).take(index))
+    return indexing.pick(x, lambda: index, lambda array: array.reshape(-1).take(index), name)
 
 
 @public()
@@ -47,7 +49,7 @@ def take(input: Any, index: Any) -> Tensor:
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
         raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
-    return picked_flat(input, indexed_calls.wrapped(at, size, 0))
+    return picked_flat(input, indexed_calls.wrapped(at, size, 0), "TakeBackward0")
 
 
 @public()
@@ -95,7 +97,7 @@ def along_key(x: Tensor, axis: int, index: Tensor, *, broadcasts: bool = False) 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
     numbers = indexed_calls.along(x.spec.shape, axis, index)
-    return picked_flat(x, numbers.reshape(index.shape))
+    return picked_flat(x, numbers.reshape(index.shape), "GatherBackward0")
 
 
 def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "self") -> None:
@@ -176,7 +178,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
             f"index_select: index out of range in self: {at[(at < 0) | (at >= (shape[axis] if shape else 1))][:1]} of "
             f"dimension {axis} of shape {list(shape)}"
         )
-    return picked_along(input, axis, at.reshape(-1)) if shape else views.clone(input)
+    return picked_along(input, axis, at.reshape(-1), "IndexSelectBackward0") if shape else views.clone(input)
 
 
 def check_vector(name: str, index: Array) -> None:
@@ -202,7 +204,7 @@ def masked_select(input: Any, mask: Any) -> Tensor:
     check_broadcast("masked_select", (input, mask))
     shape = np.broadcast_shapes(input.spec.shape, mask.spec.shape)
     input = input if input.spec.shape == shape else views.expand(input, shape)
-    return picked_flat(input, true_places(mask, shape))
+    return picked_flat(input, true_places(mask, shape), "MaskedSelectBackward0")
 
 
 def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:

@@ -134,22 +134,25 @@ def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> T
     return record.finish(_GATHER, (x, places), value, further=lambda _: as_array(places))
 
 
-def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
+def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]], name: str = "") -> Tensor:
     """Return picked elements; if they are recorded, with their places in the memory and in the gradient."""
     asked = x._slot is not None or modes.current().recorder is not None
     memory, picked = places() if asked else (value, value)
-    return record.finish(_GATHER, (x,), value, further=lambda _: picked, notice=(memory, picked))
+    return record.finish(_GATHER, (x,), value, name=name, further=lambda _: picked, notice=(memory, picked))
 
 
-def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]) -> Tensor:
-    """Copy elements: ``numbers()`` returns their indices in C order, ``take(array)`` their values."""
+def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array], name: str = "") -> Tensor:
+    """Copy elements: ``numbers()`` returns their indices in C order, ``take(array)`` their values.
+
+    ``name`` is that of the node, if it is not IndexBackward0.
+    """
     x = in_order(x)
 
     def places() -> tuple[Array, Array]:
         numbered = np.asarray(numbers(), np.int64, order="C")
         return numbered, numbered
 
-    return _picked(x, np.asarray(take(as_array(x)), order="C"), places)
+    return _picked(x, np.asarray(take(as_array(x)), order="C"), places, name)
 
 
 def in_order(x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, views
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of, number_of_op
 from tape.recording.indexed_calls import array_key
-from tape.recording.parameters import names_of
+from tape.recording.parameters import names_of, taking_out
 from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
@@ -126,6 +126,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:
     return foreign_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
+@taking_out
 @method()
 @cached_call(marks=0)
 def mm(input: Any, mat2: Any) -> Tensor:
@@ -137,6 +138,7 @@ def mm(input: Any, mat2: Any) -> Tensor:
     return _checked("mm", input, mat2)
 
 
+@taking_out
 @method()
 @cached_call(marks=0)
 def mv(input: Any, vec: Any) -> Tensor:
@@ -148,6 +150,7 @@ def mv(input: Any, vec: Any) -> Tensor:
     return _checked("mv", input, vec)
 
 
+@taking_out
 @method()
 @cached_call(marks=0)
 def dot(input: Any, tensor: Any) -> Tensor:
@@ -159,6 +162,7 @@ def dot(input: Any, tensor: Any) -> Tensor:
     return _checked("dot", input, tensor)
 
 
+@taking_out
 @method()
 @cached_call(marks=0, number=MATMUL)
 def matmul(input: Any, other: Any) -> Tensor:

@@ -16,7 +16,7 @@ from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
 from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of, dims_of, with_axis, with_name
+from tape.recording.parameters import also, dim_of, dims_of, taking_out, with_axis, with_name
 from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
@@ -125,10 +125,10 @@ def _over(name: str) -> Any:
     return over
 
 
-max = _extremum("max")  # noqa: A001
-min = _extremum("min")  # noqa: A001
-amax = _over("amax")
-amin = _over("amin")
+max = taking_out(_extremum("max"))  # noqa: A001
+min = taking_out(_extremum("min"))  # noqa: A001
+amax = taking_out(_over("amax"))
+amin = taking_out(_over("amin"))
 
 
 _where: Any = FUNCTIONS["where"]

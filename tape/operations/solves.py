@@ -334,7 +334,9 @@ _DRIVERS = {
 
 @public()
 def det(input: Any) -> Tensor:
-    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
+    """Return the determinants (*) of (*, n, n) matrices.
+
+    Singular matrices have first and second derivatives too; their third ones raise LinAlgError.
 
     >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
     tensor(-1.0000)

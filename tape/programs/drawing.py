@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,21 +16,23 @@ from kernels.kinds import reference_tape
 from kernels.kinds.routine import Unsettled
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, compiled_memory_use, memory_use
 from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
+from kernels.native.structs import ADDS, CLEARS
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
 from kernels.programs.recording import whole
-from kernels.programs.steps import Groups, Repeat, groups_of, representatives
+from kernels.programs.steps import Groups, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
+from tape.programs.dot_text import DotText, Edges, Graph, installed
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import AccumulateGrad, Tensor
 
 # The graph of a tensor as a picture.
 
-_MOST_SHOWN = 4  # elements up to which a saved value is shown
+_MOST_SHOWN, _DIGITS = 4, 4  # elements up to which a saved value is shown, and digits behind the point
 
 
 def graph(
@@ -47,17 +47,17 @@ def graph(
     ``params`` gives names to leaves and to other tensors. With ``saved`` the values that the graph keeps are drawn.
     Operations that repeat, as those of a time loop, are drawn once, in a frame with their count, and a dashed edge
     leads to the next time; with ``repeats=False`` each is drawn. Nothing is computed. GradError if a backward has freed
-    the graph; TypeError for what is no tensor.
+    the graph, and its shape (see ``Node.next_functions``) or values are not there; TypeError for what is no tensor.
 
     >>> import tape
     >>> w = tape.tensor([1.0, 2.0], requires_grad=True)
     >>> print(tape.graph((w * w).sum(), params={"w": w}))
     digraph {
       node [fontname="monospace", shape="box"];
-      l0 [label="w\nfloat64[2]", shape="ellipse"];
+      l0 [label="w\nfloat64[2]", shape="ellipse", style="filled", fillcolor="lightblue"];
       s0 [label="MulBackward0\nfloat64[2]"];
       s1 [label="SumBackward0\nfloat64[]"];
-      o0 [label="result\nfloat64[]", shape="ellipse"];
+      o0 [label="result\nfloat64[]", shape="ellipse", style="filled", fillcolor="darkolivegreen1"];
       l0 -> s0;
       s0 -> s1;
       s1 -> o0;
@@ -69,6 +69,23 @@ def graph(
         if not isinstance(x, Tensor):
             raise TypeError(f"graph: expected tensors, but got {type(x).__name__}")
     return _GraphDrawing(roots, names, saved=saved, repeats=repeats).graph()
+
+
+def make_dot(
+    var: Tensor | Sequence[Tensor],
+    params: Mapping[str, Tensor] | None = None,
+    show_attrs: bool = False,
+    show_saved: bool = False,
+    max_attr_chars: int = 50,
+) -> Graph:
+    """Return torchviz's ``make_dot``: :func:`graph` with each operation drawn, and what was saved if that is asked for.
+
+    >>> import tape
+    >>> tape.make_dot(tape.ones(2, requires_grad=True).sum())
+    <Graph of 3 nodes; str(graph) is its text in DOT>
+    """
+    del max_attr_chars
+    return graph(var, params, saved=show_attrs or show_saved, repeats=False)
 
 
 class _GraphDrawing:
@@ -99,7 +116,7 @@ class _GraphDrawing:
         """Draw everything."""
         for k, leaf in enumerate(self.leaves):
             name = self.names.get(id(leaf), "leaf")
-            self.text.node(f"l{k}", f"{name}\n{describe(leaf.spec)}", shape="ellipse")
+            self.text.node(f"l{k}", f"{name}\n{describe(leaf.spec)}", "leaf", shape="ellipse")
         self.text.parts(self.repeats, 0, len(self.nodes), self._draw)
         for node in self.nodes:
             number = self.numbers[id(node)]
@@ -110,7 +127,7 @@ class _GraphDrawing:
                     again = source >= 0 and self.standing[source] >= end
                     self.edges.add(self._drawn(after), f"s{end}", source, counted=number == end, again=again)
         for k, x in enumerate(self.roots):
-            self.text.node(f"o{k}", f"result\n{describe(x.spec)}", shape="ellipse")
+            self.text.node(f"o{k}", f"result\n{describe(x.spec)}", "result", shape="ellipse")
             if (node := _node_of(x)) is not None:
                 self.edges.add(self._drawn(node), f"o{k}")
         self.text.edges(self.edges)
@@ -125,10 +142,14 @@ class _GraphDrawing:
             node = self.nodes[k]
             title = f"{self.names[id(node)]}\n" if id(node) in self.names else ""
             shapes = ", ".join(map(describe, node._input_metadata))
-            self.text.node(f"s{k}", f"{title}{node.name()}\n{shapes}")
+            self.text.node(f"s{k}", f"{title}{node.name()}\n{shapes}", "write" if _writes(node._form) else "")
             for name, value in _saved_of(node) if self.saved else ():
-                self.text.node(f"s{k}_{name}", f"{name}\n{_value(value)}", shape="ellipse", style="dotted")
+                self.text.node(f"s{k}_{name}", f"{name}\n{_value(value)}", "saved", shape="ellipse")
                 self.edges.add(f"s{k}_{name}", f"s{k}")
+
+
+def _writes(form: Any) -> bool:
+    return form is not None and form.kind in (ADDS, CLEARS)
 
 
 def _node_of(x: Tensor) -> Any:
@@ -145,14 +166,14 @@ def _reached(roots: Iterable[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
             pending += [after for after, _ in reversed(node.next_functions) if after is not None]
     leaves = [node for node in reached.values() if type(node) is AccumulateGrad]
     nodes = [node for node in reached.values() if type(node) is not AccumulateGrad]
-    return sorted(nodes, key=lambda node: node._slot), leaves
+    return sorted(nodes, key=lambda node: (node._slot, node.name() == node._form.name)), leaves
 
 
 def _saved_of(node: Node) -> list[tuple[str, Any]]:
     if isinstance(node, FunctionNode):
         return [(f"saved{k}", value) for k, value in enumerate(node.saved_tensors)]
     form = node._form
-    if form.is_view or form.op is reference_tape.OUTPUT:
+    if form.is_view or form.op is reference_tape.OUTPUT or node.name() != form.name:
         return []
     return [(name, saved_value(form, node._instruction, name)) for name in form.saved]
 
@@ -160,7 +181,10 @@ def _saved_of(node: Node) -> list[tuple[str, Any]]:
 def _value(value: Any) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
-    return str(value.tolist()) if value.spec.size <= _MOST_SHOWN else describe(value.spec)
+    if value.spec.size > _MOST_SHOWN:
+        return describe(value.spec)
+    rounded = value.numpy(force=True)
+    return str((rounded.round(_DIGITS) if rounded.dtype.kind == "f" else rounded).tolist())
 
 
 # A program as a picture, and the time of its steps.
@@ -340,13 +364,13 @@ class _ProgramDrawing:
             self._arguments()
             self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=False))
         for k, node in enumerate(self.recipe.outputs):
-            self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
+            self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", "result", shape="ellipse")
         if self.pulled:
             with self.text.cluster("reverse"):
                 self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=True))
                 for node in self.recipe.arguments:
                     if any(end == f"g{node}" for _, end in self.edges.between):
-                        self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")
+                        self.text.node(f"g{node}", f"gradient of %{node}", "leaf", shape="ellipse")
         self.text.edges(self.edges)
         return self.text.graph()
 
@@ -393,7 +417,7 @@ class _ProgramDrawing:
 
     def _arguments(self) -> None:
         for node in self.recipe.arguments:
-            self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
+            self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", "leaf", shape="ellipse")
         for node, standing_for in self.constants.items():
             value, spec = self.recipe.nodes[node].constant, self.recipe.nodes[node].spec
             title = repr(value.item()) if value is not None and value.size == 1 else "constant"
@@ -409,7 +433,8 @@ class _ProgramDrawing:
             title = self.recipe.lines.text(line, short=True) if self.recipe.lines is not None else ""
             with self.text.cluster(title, style="dashed") if title else nullcontext():
                 for at in members:
-                    self.text.node(f"{'r' if reverse else 's'}{at}", self._label(at, reverse=reverse))
+                    kind = "write" if _writes(self._kind(at).form) else ""
+                    self.text.node(f"{'r' if reverse else 's'}{at}", self._label(at, reverse=reverse), kind)
 
     def _label(self, at: int, *, reverse: bool) -> str:
         kind: Any = self._kind(at)
@@ -556,132 +581,3 @@ class Seen:
     def _check_finished(self) -> None:
         if self._unfinished:
             raise ProgramError(self._unfinished)
-
-
-# Text in Graphviz's language DOT, and drawn by Graphviz where that is installed.
-
-_MISSING = (
-    "svg: a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "
-    "(https://graphviz.org/download); the text, str(graph), can be drawn elsewhere"
-)
-_MOST_DRAWN = 100_000
-"""Characters of the text up to which a notebook draws unasked: dot takes minutes for large graphs."""
-
-
-class Graph:
-    """A graph of operations. ``dot``, or ``str(graph)``, is its text in DOT, Graphviz's language.
-
-    A notebook shows it as a drawing where Graphviz is installed: the extra ``viz`` and the program ``dot``.
-    """
-
-    def __init__(self, dot: str) -> None:
-        self.dot = dot
-
-    def svg(self) -> str:
-        """Return the drawing as SVG; ImportError, with the remedy, where Graphviz is missing."""
-        drawing = _drawn(self.dot)
-        if drawing is None:
-            raise ImportError(_MISSING)
-        return drawing
-
-    def _repr_svg_(self) -> str | None:
-        """Return what a notebook shows; None for its text instead."""
-        return _drawn(self.dot) if len(self.dot) <= _MOST_DRAWN else None
-
-    def __str__(self) -> str:
-        return self.dot
-
-    def __repr__(self) -> str:
-        nodes = self.dot.count(" [label=") - self.dot.count(" graph [label=")  # those are the titles of frames
-        return f"<Graph of {nodes} nodes; str(graph) is its text in DOT>"
-
-
-def installed() -> bool:
-    """Whether graphs can be drawn here: there are the package graphviz, of the extra ``viz``, and the program dot."""
-    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
-
-
-def _drawn(dot: str) -> str | None:
-    if not installed():
-        return None
-    graphviz: Any = importlib.import_module("graphviz")
-    return str(graphviz.Source(dot).pipe(format="svg", encoding="utf-8"))
-
-
-class Edges:
-    """Edges between what is drawn, each for all that lead from copies of one node to copies of another.
-
-    ``between`` has what the second reads of the first, in one copy, and whether only the next copy reads it.
-    """
-
-    def __init__(self) -> None:
-        self.between: dict[tuple[str, str], tuple[set[int], bool]] = {}
-
-    def add(self, start: str, end: str, source: int = 0, *, counted: bool = True, again: bool = False) -> None:
-        """Add an edge, from the copy ``source``."""
-        sources, before = self.between.setdefault((start, end), (set(), again))
-        if counted or not sources:
-            sources.add(source)
-        self.between[start, end] = sources, before and again
-
-
-class DotText:
-    """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = ["digraph {", '  node [fontname="monospace", shape="box"];']
-        self._depth = 1
-        self._clusters = 0
-
-    def node(self, name: str, label: str, **attributes: str) -> None:
-        """Add a node, in the cluster that is open."""
-        self._add(f"{name} [label={quoted(label)}{_listed(attributes)}];")
-
-    def edge(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
-        """Add an edge; a dashed one has no say in where nodes are drawn."""
-        attributes = {"taillabel": label} if label else {}
-        attributes |= {"style": "dashed", "constraint": "false"} if dashed else {}
-        self._add(f"{start} -> {end}{' [' + _listed(attributes)[2:] + ']' if attributes else ''};")
-
-    @contextmanager
-    def cluster(self, title: str, **attributes: str) -> Iterator[None]:
-        """Frame the nodes that are added within."""
-        self._add(f"subgraph cluster_{self._clusters} {{")
-        self._clusters += 1
-        self._depth += 1
-        self._add(f"graph [label={quoted(title)}{_listed(attributes)}];")
-        yield
-        self._depth -= 1
-        self._add("}")
-
-    def parts(self, repeats: Iterable[Repeat], low: int, high: int, draw: Callable[[range], None]) -> None:
-        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
-        at = low
-        for repeat in repeats:
-            draw(range(at, repeat.start))
-            with self.cluster(f"{repeat.count} times", style="rounded"):
-                self.parts(repeat.inner, repeat.start, repeat.start + repeat.length, draw)
-            at = repeat.stop
-        draw(range(at, high))
-
-    def edges(self, edges: Edges) -> None:
-        """Add these edges; where one stands for several that lead to one copy, with their number."""
-        for (start, end), (sources, again) in edges.between.items():
-            self.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
-
-    def graph(self) -> Graph:
-        """Return the graph."""
-        return Graph("\n".join([*self._lines, "}"]))
-
-    def _add(self, line: str) -> None:
-        self._lines.append("  " * self._depth + line)
-
-
-def quoted(text: str) -> str:
-    """Return text as a string of DOT: its lines stay, and its backslashes are no commands."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\n", "\\n") + '"'
-
-
-def _listed(attributes: dict[str, str]) -> str:
-    return "".join(f", {name}={quoted(value)}" for name, value in attributes.items())

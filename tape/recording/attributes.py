@@ -57,6 +57,13 @@ def device(x: Tensor) -> dtypes.device:
     return dtypes.device()
 
 
+@attribute
+def layout(x: Tensor) -> Any:
+    """Always ``tape.strided``."""
+    del x
+    return dtypes.strided
+
+
 def size(x: Tensor, dim: int | None = None) -> Any:
     """Return the shape, or the extent of one dim."""
     return Size(x.spec.shape) if dim is None else x.spec.shape[_dim_of(x, dim)]

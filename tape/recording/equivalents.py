@@ -69,6 +69,10 @@ EQUIVALENTS: dict[str, str] = {
 }
 """tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
 
+_SCALED = "tape.sparse.csr(A) * t, of a tape.sparse.CSR"
+_OF_MATRICES = {"dot": "A @ t", "multiply": _SCALED, "__mul__": _SCALED, "__truediv__": _SCALED.replace("*", "/")}
+"""What is written for methods of SciPy's sparse matrices."""
+
 _ALIEN = ("math.remainder",)  # functions of numbers that mean something else than tape's of the same name
 
 
@@ -79,7 +83,7 @@ def advice(name: str) -> str:
     if known is None and module in EQUIVALENTS:
         known = f"{EQUIVALENTS[module]}.{function}"
     if known is None and name.startswith("scipy.sparse."):
-        known = "tape.sparse.CSR, which has gradients"
+        known = _OF_MATRICES.get(function, "tape.sparse.CSR, which has gradients")
     if name == "complex":
         return "complex(t): tape has no complex numbers; compute with two real tensors"
     if name in MODULES:

@@ -536,6 +536,12 @@ def refusal(x: Any) -> Exception:
     return (RuntimeError if is_minimizer else TypeError)(f"{advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
 
 
+def refusal_of_out(message: str, x: Any) -> TypeError:
+    """Return the error for a result that requires grad and is to be written into an array, by the user or by SciPy."""
+    name, part = called(x)
+    return TypeError(message if name is None else f"{advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
+
+
 _INTO_ARRAY = (np.ndarray.fill, np.fromiter)
 """Functions of NumPy's that write numbers into an array."""
 

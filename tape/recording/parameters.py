@@ -9,9 +9,10 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, Signature, signature
 from types import FunctionType
 from typing import Any, TypeVar
 
+from kernels.calls.object_types import operation
 from kernels.kinds.elementwise import Elementwise
 from tape.recording.promotion import can_cast
-from tape.tensors import modes
+from tape.tensors import modes, pytrees
 from tape.tensors.hooks import Function
 from tape.tensors.tensor import Tensor
 
@@ -234,10 +235,41 @@ def _function(op: Elementwise, name: str, run: Callable[..., Tensor], *, writes:
     return renamed
 
 
-def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Tensor:
+def taking_out(function: Function) -> Function:
+    """Return a function that takes ``out=`` besides, a tensor for its result, or a tuple of them for its results."""
+
+    def writing(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def call(*args: Any, out: Any = None, **named: Any) -> Any:
+            if out is None:
+                return run(*args, **named)
+            operands = pytrees.leaves((args, named))
+            return _into(out, function.__name__, lambda *_: run(*args, **named), *operands)
+
+        return call
+
+    parts = getattr(function, "parts", None)
+    if parts is None:
+        return writing(function)  # type: ignore[return-value]
+    number, slow, always = parts
+    return operation(number, writing(slow), writing(always), function.__wrapped__)  # type: ignore[attr-defined, no-any-return]
+
+
+def _into(out: Any, name: str, run: Callable[..., Any], *operands: Any) -> Any:
     """Compute into ``out``; raise, as PyTorch does, unless it is a tensor that no gradient is lost by writing to."""
-    _check_out(name, operands, out)
+    several = isinstance(out, (tuple, list))
+    for target in out if several else (out,):
+        _check_out(name, operands, target)
     result = run(*operands)
+    if not several and isinstance(result, Tensor):
+        return _put(out, name, result)
+    if not several or len(out) != len(result):
+        raise TypeError(f"{name}(): out is a tuple of {len(result)} tensors, for that many results")
+    made = [_put(target, name, value) for target, value in zip(out, result, strict=True)]
+    return type(result)(*made) if hasattr(result, "_fields") else type(result)(made)
+
+
+def _put(out: Tensor, name: str, result: Tensor) -> Tensor:
     have, wanted = result.spec, out.spec
     if have.shape != wanted.shape:
         raise RuntimeError(f"{name}(): out has shape {list(wanted.shape)}, but the result {list(have.shape)}")
@@ -245,7 +277,7 @@ def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Te
         raise RuntimeError(
             f"{name}(): result type {have.dtype.name} can't be cast to the desired output type {wanted.dtype.name}"
         )
-    return out.copy_(result)  # type: ignore[no-any-return]
+    return out.copy_(result)
 
 
 def _check_out(name: str, operands: tuple[Any, ...], out: Any) -> None:

@@ -12,7 +12,7 @@ from kernels.native.structs import ARGUED, JOINS
 from kernels.operations import OPS
 from tape.recording import record
 from tape.recording.cached_calls import by_join, cached_call, number_of
-from tape.recording.parameters import dim_of, ints_of, with_axis
+from tape.recording.parameters import dim_of, ints_of, taking_out, with_axis
 from tape.recording.promotion import alike
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import check_format
@@ -67,6 +67,12 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a copy that nobody else has in another shape: to the caller a tensor of its own, and no view."""
     return record.view(VIEWS["unsafe_view"], contiguous(copy), (shape,))
+
+
+@cached_call()
+def repeated(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the same of a copy that holds a tensor several times."""
+    return record.view(VIEWS["repeated"], contiguous(copy), (shape,))
 
 
 @method()
@@ -209,6 +215,7 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
 
 
+@taking_out
 @cached_call(by_join, marks=ARGUED | JOINS)
 @with_axis
 def cat(tensors: Any, dim: int = 0) -> Tensor:
@@ -216,6 +223,7 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
     return _join("concatenate", tensors, dim, new=False)
 
 
+@taking_out
 @cached_call(by_join, marks=ARGUED | JOINS)
 @with_axis
 def stack(tensors: Any, dim: int = 0) -> Tensor:

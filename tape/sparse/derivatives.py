@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from tape.transforms.value_and_grad import value_and_grad
 from tape.transforms.vmap import vmap
 from tape.watching.watched import Finder
 
+_DENSE = 40  # unknowns, up to which a square Jacobian is dense, not sums of rows
+_FEW = 4  # there are at least so many times as many unknowns as such sums
+_ROUNDING = 256  # times machine epsilon by which two ways to sum rows may differ
 MOST_SHAPES = 32  # of arguments, the last used, for which patterns and colourings are kept
 
 
@@ -94,7 +98,7 @@ class Plan:
         self._of, self._lock = of, Lock()
         symmetric = of.name == "hessian"
         self.runs, self._rows = 0, -1
-        self._batches = not symmetric  # whether programs compute all groups of rows at once: not those of gradients
+        self._batches = True  # whether programs compute all groups of rows at once
 
         def values(vector: Any, *args: Any) -> Any:
             self.runs += 1
@@ -117,14 +121,15 @@ class Plan:
 
     def matrix(self, vector: Any, args: tuple[Any, ...]) -> Any:
         """Return the derivative at a point: sweep again where the call went a way that the pattern does not know."""
-        if self._rows < 0:
+        first = self._rows < 0  # then a sweep in dynamic mode says what it loses of tensors closed over
+        if first:
             self.check(vector, args)
         leaves = pytrees.flattened((vector, args), none=True)[0]
         arrays = modes.current().recorder is None and not any(isinstance(x, Tensor) for x in leaves)
         while True:
             pattern, parts = self.pattern, self._parts
             try:
-                swept, known = self._swept(vector, args, parts, arrays=arrays)
+                swept, known = self._swept(vector, args, parts, arrays=arrays and not first)
             except _OtherSizeError:
                 self.check(vector, args)
             else:
@@ -163,7 +168,7 @@ class Plan:
                 weights = part.seeds()
                 vectors = np.broadcast_to(vector, (len(weights), len(vector))).copy()
                 try:
-                    swept[k] = np.reshape(self._pulls(vectors, weights, args)[1], -1)[part.places]
+                    swept[k] = np.take(self._pulls(vectors, weights, args)[1], part.places)
                 except _OtherSizeError:
                     raise
                 except (RuntimeError, TypeError):
@@ -250,7 +255,8 @@ def _parts_of(colours: Colouring, shape: tuple[int, int], size: int, dtype: np.d
             part = Part(of, start, step, pulls=pulls, rows=shape[0], dtype=dtype)
             begin = end + start * length
             low, high = np.searchsorted(places, (begin, min(begin + step * length, end + count * length)))
-            part.at, part.places = order[low:high], places[low:high] - begin
+            ascending = low + np.argsort(order[low:high])
+            part.at, part.places = order[ascending], places[ascending] - begin
             parts.append(part)
         end += count * length
     return parts
@@ -306,17 +312,17 @@ def _recorded_pattern(name: str, fun: Callable[..., Any], vector: Any, args: tup
 
 
 def _assembled(pattern: Any, parts: Sequence[Part], swept: Sequence[Any]) -> Any:
-    from scipy.sparse import csr_array
-
     order = [part.at for part in parts]
     if any(isinstance(x, Tensor) for x in swept):
         places = np.argsort(np.concatenate(order))
         joined = views.cat(list(swept))[constant_tensor(places)]
         return CSR(joined, pattern.indices, pattern.indptr, pattern.shape)
-    data = np.empty(pattern.nnz, swept[0].dtype if swept else np.float64)
-    for at, values in zip(order, swept, strict=True):
+    data = swept[0] if len(swept) == 1 else np.empty(pattern.nnz, swept[0].dtype if swept else np.float64)
+    for at, values in zip(order, swept, strict=True) if len(swept) > 1 else ():
         data[at] = values
-    return csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
+    matrix = copy(pattern)  # SciPy looks at indices again where it makes one
+    matrix.data, matrix.indices, matrix.indptr = data, pattern.indices.copy(), pattern.indptr.copy()
+    return matrix
 
 
 def jacobian(fun: Callable[..., Any], *, by: str | None = None, order: str | None = None) -> SparseDerivative:
@@ -346,3 +352,80 @@ def hessian(fun: Callable[..., Any], *, by: str | None = None, order: str | None
     [[2.0, 0.0, 0.0], [0.0, 4.0, 2.0], [0.0, 2.0, 0.0]]
     """
     return SparseDerivative("hessian", fun, by, order)
+
+
+class RowSums(NamedTuple):
+    """Which rows are swept together; the last sum is of all rows with weights, by which the pattern is checked."""
+
+    seeds: Array
+    """The weights of rows in each sum, (colours + 1, n)."""
+    pattern: Any
+    """SciPy's csr_array."""
+    places: Array
+    """Of each element its place among the sums."""
+
+    def matrix(self, sums: Array) -> Any:
+        """Return SciPy's csr_array of the elements, from the sums (colours + 1, n)."""
+        from scipy.sparse import csr_array
+
+        pattern = self.pattern
+        return csr_array((sums.reshape(-1)[self.places], pattern.indices, pattern.indptr), shape=pattern.shape)
+
+    def holds(self, sums: Array) -> bool:
+        """Whether the matrix has, but for rounding, the last sum: else there are elements outside the pattern."""
+        weights, columns = self.seeds[-1], self.pattern.indices
+        terms = sums.reshape(-1)[self.places] * np.repeat(weights, np.diff(self.pattern.indptr))
+        n = len(weights)
+        off = np.abs(np.bincount(columns, terms, n) - sums[-1])
+        scale = np.bincount(columns, np.abs(terms), n)
+        return bool(np.all(off <= _ROUNDING * np.finfo(sums.dtype).eps * scale))
+
+
+class _Escapes(modes.Observer):
+    """Notes whether values leave for Python, which may go another way by others."""
+
+    any = False
+
+    def note_escape(self, tensor: Any) -> None:
+        self.any = True
+
+    note_number = note_escape
+
+
+def lasting_pattern(fun: Callable[..., Any], at: Array, *further: Array) -> Any:
+    """Return the pattern, by a vector (n,), of the Jacobian of ``fun`` at a point; ``further`` are its other arguments.
+
+    None where it is small, or dense, or where ``fun`` reads values in Python: by others it may depend on other things.
+    """
+    if len(at) <= _DENSE:
+        return None
+    reads = _Escapes()
+    with modes.under(modes.current()._replace(grad=False, recorder=reads)):
+        fun(*map(constant_tensor, (at, *further)))
+    if reads.any:
+        return None
+    with modes.under(modes.current()._replace(recorder=None)):
+        try:
+            return jacobian(fun).pattern(at, *further)
+        except (RuntimeError, ValueError):  # no program holds what fun does, or it is dense
+            return None
+
+
+def by_few_sums(pattern: Any) -> Colouring | None:
+    """Return which rows of a square pattern are swept together; None where there are too many sums for that to pay."""
+    colours = colouring(pattern, "rows")
+    return colours if colours.count * _FEW <= pattern.shape[0] else None
+
+
+def row_sums(fun: Callable[[Any], Any], at: Array) -> RowSums | None:
+    """Return the sums that give the Jacobian of ``fun``, n results of a vector (n,), as its pattern at a point says.
+
+    None where there is no pattern that lasts, or there are too many sums.
+    """
+    n, pattern = len(at), lasting_pattern(fun, at)
+    colours = None if pattern is None else by_few_sums(pattern)
+    if colours is None:
+        return None
+    weights = np.random.default_rng(n).uniform(0.5, 1.0, n)
+    seeds = np.concatenate([colours.rows == np.arange(colours.count)[:, None], weights[None]])
+    return RowSums(seeds.astype(at.dtype), pattern, colours.places)

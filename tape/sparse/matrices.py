@@ -1,8 +1,9 @@
-"""Sparse matrices of a fixed pattern, with gradients to their values: products, and solves by SciPy's SuperLU."""
+"""Sparse matrices of a fixed pattern, with gradients to their values: products, and solves by bands or SuperLU."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -247,17 +248,34 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
 def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)
     """Return x with A x = b, b a vector (n,) or a dense matrix (n, k). LinAlgError if A is singular.
 
-    The factors are made once for the values of a tensor: the gradient, and further solves, use them again.
+    A pattern that is narrow, as it is or in the order of Cuthill and McKee, is factored by LAPACK, in compiled programs
+    in machine code; another by SuperLU, once for the values of a tensor. The gradient uses the factors again.
 
     >>> tape.sparse.spsolve(tape.sparse.CSR([2.0, 4.0], [0, 1], [0, 1, 2], (2, 2)), tape.ones(2))
     tensor([0.5000, 0.2500])
     """
     if not isinstance(A, CSR):
         raise TypeError(f"spsolve: A is a tape.sparse.CSR, not {type(A).__name__}; make one with tape.sparse.csr(A)")
-    right = tensor_of(b)
-    n = A.shape[0]
+    return factored(A)(b)
+
+
+def factored(A: CSR) -> Callable[[Any], Tensor]:  # noqa: N803
+    """Return what solves with a matrix, which is factored once for all that it is called with."""
+    n, band = A.shape[0], A.pattern.band
     if A.shape != (n, n):
         raise ValueError(f"spsolve: matrix must be square (has shape {A.shape})")
-    if len(right.spec.shape) not in (1, _MATRIX) or right.spec.shape[0] != n:
-        raise ValueError(f"spsolve: shapes do not fit: the matrix is {n} by {n}, b has shape {list(right.spec.shape)}")
-    return foreign_calls.call(OPS["spsolve"], A.data, right, pattern=A.pattern, trans=A._trans)  # type: ignore[no-any-return, arg-type]
+
+    def solve(b: Any) -> Tensor:
+        right = tensor_of(b)
+        if len(right.spec.shape) not in (1, _MATRIX) or right.spec.shape[0] != n:
+            shape = list(right.spec.shape)
+            raise ValueError(f"spsolve: shapes do not fit: the matrix is {n} by {n}, b has shape {shape}")
+        if band is None or not right.spec.size:
+            return foreign_calls.call(OPS["spsolve"], A.data, right, pattern=A.pattern, trans=A._trans)  # type: ignore[no-any-return, arg-type]
+        x = foreign_calls.call(OPS["band_solve"], lu, right[band.order], below=band.below, trans=A._trans)  # type: ignore[arg-type]
+        return x[band.inverse]  # type: ignore[no-any-return]
+
+    if band is not None:
+        padded = views.cat([A.data, creation.zeros(1, dtype=A.data.spec.dtype)])
+        lu = foreign_calls.call(OPS["band_lu"], padded[band.places], below=band.below)  # type: ignore[arg-type]
+    return solve

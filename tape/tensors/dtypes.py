@@ -19,10 +19,13 @@ int8 = np.dtype(np.int8)
 uint8 = np.dtype(np.uint8)
 bool = np.dtype(np.bool_)  # noqa: A001
 
+dtype = np.dtype
+
 __all__ = [
-    "Size", "accelerator", "backends", "bool", "contiguous_format", "cuda", "device", "double", "float", "float16",
-    "float32", "float64", "get_default_dtype", "half", "int", "int8", "int16", "int32", "int64", "layout", "long",
-    "memory_format", "preserve_format", "set_default_dtype", "short", "strided", "uint8",
+    "Size", "accelerator", "backends", "bool", "contiguous_format", "cuda", "device", "double", "dtype", "float",
+    "float16", "float32", "float64", "get_default_device", "get_default_dtype", "half", "int", "int8", "int16", "int32",
+    "int64", "layout", "long", "memory_format", "preserve_format", "set_default_device", "set_default_dtype", "short",
+    "strided", "uint8",
 ]  # fmt: skip
 
 
@@ -103,15 +106,48 @@ def check_device(device: Any) -> None:
         raise RuntimeError(f"device {str(device)!r}: tape computes on the CPU only; leave device out or give 'cpu'")
 
 
+def set_default_device(device: Any) -> None:
+    """Do nothing for "cpu" and None; RuntimeError for other devices: tape computes on the CPU only."""
+    check_device(device)
+
+
+def get_default_device() -> device:
+    """Return device("cpu")."""
+    return device("cpu")
+
+
 def _none(*_: Any) -> NoReturn:
     raise RuntimeError("tape computes on the CPU only")
 
 
-cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0, current_device=_none)
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing: there is no device to do it on."""
+
+
+def _no(*_: Any) -> builtins.bool:
+    return False
+
+
+def _zero(*_: Any) -> builtins.int:
+    return 0
+
+
+_NOTHING = "empty_cache init ipc_collect manual_seed manual_seed_all reset_peak_memory_stats set_device synchronize"
+_ZERO = "device_count max_memory_allocated max_memory_reserved memory_allocated memory_reserved"
+cuda = SimpleNamespace(
+    is_available=_no, is_bf16_supported=_no, is_initialized=_no, current_device=_none, get_device_name=_none,
+    get_device_properties=_none, **dict.fromkeys(_ZERO.split(), _zero), **dict.fromkeys(_NOTHING.split(), _nothing),
+)  # fmt: skip
 """What programs ask of PyTorch's ``cuda``: there is none."""
-accelerator = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0, current_accelerator=lambda: None)
+accelerator = SimpleNamespace(is_available=_no, device_count=_zero, current_accelerator=_nothing)
 """Likewise PyTorch's ``accelerator``."""
-backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False, is_built=lambda: False))
+backends = SimpleNamespace(
+    mps=SimpleNamespace(is_available=_no, is_built=_no),
+    cuda=SimpleNamespace(is_built=_no, matmul=SimpleNamespace(allow_tf32=False)),
+    cudnn=SimpleNamespace(
+        is_available=_no, version=_nothing, enabled=False, benchmark=False, deterministic=True, allow_tf32=False
+    ),
+)
 """Likewise PyTorch's ``backends``."""
 
 

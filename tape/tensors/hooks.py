@@ -95,7 +95,7 @@ class Hooks:
     ``spec`` and ``offset`` say where the tensor's gradient is in the gradient buffer of its family.
     """
 
-    __slots__ = ("after", "before", "offset", "spec", "tensor")
+    __slots__ = ("after", "before", "offset", "order", "spec", "tensor")
 
     def __init__(self, spec: Spec, offset: int = 0) -> None:
         self.spec = spec
@@ -103,6 +103,8 @@ class Hooks:
         self.tensor = Registered()
         self.before = Registered()
         self.after = Registered()
+        self.order: tuple[int, ...] = ()
+        """The numbers of the operands whose gradients hooks after the node see, in PyTorch's order."""
 
     def __bool__(self) -> bool:
         return bool(self.tensor or self.before or self.after)
@@ -120,7 +122,11 @@ class Hooks:
 
     def after_node(self, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """Run the hooks after the node; return the gradients of its inputs, replaced or not."""
-        return self._changed(self.after, inputs, lambda gradients: (gradients, outputs))
+        order = self.order or range(len(inputs))
+        changed = self._changed(self.after, [inputs[k] for k in order], lambda gradients: (gradients, outputs))
+        for k, gradient in zip(order, changed, strict=True):
+            inputs[k] = gradient
+        return inputs
 
     def _changed(
         self, registered: Registered, gradients: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]

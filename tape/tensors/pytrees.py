@@ -296,11 +296,14 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
 
 
 class Signature:
-    """The arguments of a program: their structures and names, which leaves are values and which are fixed."""
+    """The arguments of a program: their structures and names, which leaves are values and which are fixed.
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.positional = [flattened(a)[1] for a in args]
-        self.keywords = {name: flattened(a)[1] for name, a in kwargs.items()}
+    With ``none`` None is a leaf, too.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, none: bool = False) -> None:
+        self.positional = [flattened(a, none=none)[1] for a in args]
+        self.keywords = {name: flattened(a, none=none)[1] for name, a in kwargs.items()}
         named = [(f"argument {i}", s) for i, s in enumerate(self.positional)]
         named += [(f"argument {name}", s) for name, s in self.keywords.items()]
         self.paths = [path for name, structure in named for path in structure.paths(name)]

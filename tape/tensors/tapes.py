@@ -147,7 +147,7 @@ class Tape:
     __slots__ = (
         "__weakref__", "contexts", "entries", "given_arrays", "grown", "hooks", "in_numpy", "in_transform", "lines",
         "metadata", "next_search", "nodes", "number", "patience", "readers", "record", "retained", "saved_values",
-        "swept", "thread",
+        "shapes", "swept", "thread",
     )  # fmt: skip
 
     def __init__(self, *, brief: bool = False) -> None:
@@ -164,6 +164,8 @@ class Tape:
         self.metadata: dict[int, dict[str, Any]] = {}
         self.contexts: list[weakref.ref[Any]] = []
         """What instructions saved of the calls of custom functions whose contexts hold something of the user's."""
+        self.shapes: dict[int, Any] = {}
+        """Names and edges of instructions that a backward has freed, of some: ``tape.engine.nodes.note_shape``."""
         self.nodes: dict[int, Any] = {}  # weak references to the nodes of the graph that somebody holds
         self.saved_values = SavedValues(self.entries)
         self.readers: list[None] = []  # an item for each sweep that reads the entries: nothing may be dropped

@@ -541,6 +541,9 @@ class Batch(ProgramRun):
             self.values = {node: views.contiguous(x) for node, x in self.values.items()}
         self.sources = {node for step in example.derivatives for node in step.inputs}
         self.rooted: list[Tensor] = []
+        known = example.tensors.keys()
+        self.before = {n for step in example.derivatives if not known.isdisjoint(step.outputs) for n in step.inputs}
+        """Inputs of what was computed before the recording, and is differentiated in it."""
 
     def run(self) -> None:
         """Run the program."""
@@ -618,8 +621,10 @@ class Batch(ProgramRun):
         start = self.example.starts.get(base)
         if base == node or (start is None and base in self.example.tensors and base not in self.batched):
             x: Any = self.example.tensors[node] if start is None else views.clone(start.held)  # type: ignore[arg-type]
-            # A leaf whose derivative is asked for was made for that: each example has its own.
-            separate = node in self.sources and node in self.batched and type(x._slot) is AccumulateGrad
+            # A leaf whose derivative is asked for was made for that: each example, and each run, has its own.
+            asked = node in self.sources and type(x._slot) is AccumulateGrad
+            done = asked and hasattr(x._slot, "is_transform_input_done") and node not in self.before
+            separate = asked and (node in self.batched or done)
             self.keep(node, x.detach() if separate else x)
         else:
             super().first(node)

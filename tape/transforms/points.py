@@ -22,7 +22,7 @@ from tape.engine import backward
 from tape.engine.accumulate_grad import tape_of
 from tape.engine.backward import grad
 from tape.engine.double_backward import Derivation, Derivatives, derived
-from tape.engine.graph_observers import family_offset
+from tape.engine.graph_observers import BEGINS, family_offset
 from tape.engine.sweep_run import family_offset_of, leaves_of
 from tape.recording import record, views
 from tape.recording.to_python import numbers_of, warn_of_detaching
@@ -51,6 +51,7 @@ from tape.tensors.tensor import (
 
 
 Tensors = Sequence[Tensor]
+_LONG = 256  # instructions
 
 
 def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
@@ -61,12 +62,20 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     if x.spec.dtype.kind != "f":
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
     if modes.current().recorder is None and not (linked and x._slot is not None):
-        return leaf(x._value, requires_grad=True)
+        return _begun(leaf(x._value, requires_grad=True))
     copy = clone(x)
     if copy._slot is not None:
         return copy
     grad_modes.check_requires_grad(copy)
-    return root(copy)
+    return _begun(root(copy))
+
+
+def _begun(x: Tensor) -> Tensor:
+    """Note where a leaf begins, so that sweeps for its gradient need not look at a long tape before it."""
+    tape = modes.own_tape()
+    if tape.entries.count > _LONG:
+        BEGINS[x._slot] = tape.number << TAPE_BITS | tape.entries.next
+    return x
 
 
 def needs_graph(outputs: Tensors, inputs: Tensors, weights: Tensors = ()) -> bool:

@@ -1,5 +1,5 @@
-"""PyTorch's ``torch.utils``: of it, ``checkpoint``."""
+"""PyTorch's ``torch.utils``: of it, ``checkpoint`` and ``data``."""
 
-from tape.utils import checkpoint
+from tape.utils import checkpoint, data
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "data"]

@@ -29,7 +29,7 @@ _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _MOST_NAMES = 3  # variables that are told of
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
-_WITH_LOOPS = frozenset(("tape.ode.loops",))
+_WITH_LOOPS = frozenset(("tape.ode.loops", "tape.ode.implicit_stages"))
 """Modules of ours whose loops are watched as those of users are: they run a user's function in each iteration."""
 _ONLY_RANGE = "a loop over range, zip, enumerate, tensors or lists of numbers can be repeated natively, no other one"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.special
 
 import tape
@@ -263,3 +264,19 @@ def test_small_matrices_are_factored_in_c(tmp_path: Path, n: int, dtype: type) -
     for _ in range(3):
         compiled(a)
     assert_alike(tmp_path, compiled._native_code()[0], a, rtol=1e-11 if dtype is np.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_narrow_sparse_matrices_are_factored_in_c(tmp_path: Path, dtype: type) -> None:
+    n, rng = 9, np.random.default_rng(0)
+    line = scipy.sparse.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-2, -1, 0, 1], shape=(n, n)).tocsr()
+    b = rng.normal(size=n).astype(dtype)
+
+    def f(data: Any) -> Any:
+        matrix = tape.sparse.csr(line, data)
+        return (tape.sparse.spsolve(matrix, b) * tape.sparse.spsolve(matrix.T, data[:n])).sum()
+
+    compiled, data = tape.compile(tape.value_and_grad(f), mode="max"), rng.normal(size=line.nnz).astype(dtype)
+    for _ in range(3):
+        compiled(data)
+    assert_alike(tmp_path, compiled._native_code()[0], data, rtol=1e-9 if dtype is np.float64 else 1e-2)

@@ -160,9 +160,11 @@ def test_wrong_arguments_and_freed_graphs() -> None:
     with pytest.raises(TypeError, match="got int"):
         tape.graph(x, {"x": 3})  # type: ignore[dict-item]
     y = products(x, w)
+    whole = str(tape.graph(y))
     y.backward()
-    with pytest.raises(RuntimeError, match="freed by a backward"):
-        tape.graph(y)
+    assert str(tape.graph(y)) == whole  # as in PyTorch, a graph that a backward has freed has its shape
+    with pytest.raises(RuntimeError, match="a second time"):
+        tape.graph(y, saved=True)
 
 
 def test_nothing_changes() -> None:
@@ -181,3 +183,28 @@ def test_graphviz_reads_it() -> None:
     x, w = inputs()
     graph = tape.graph(looping(x, w), {'a "name"\\n': x}, saved=True)
     assert sorted(drawn(graph.dot)) == sorted(parse(graph.dot).labels)
+
+
+def test_colours_and_rounded_values_are_torchvizs() -> None:
+    x, w = inputs()
+    drawing = str(tape.graph(written(x * (1.0 / 3.0), w), saved=True, repeats=False))
+    for kind, colour in {"leaf": "lightblue", "result": "darkolivegreen1", "CopySlices": "lightsalmon"}.items():
+        lines = [line for line in drawing.splitlines() if f'label="{kind}' in line]
+        assert lines
+        assert all(f'fillcolor="{colour}"' in line for line in lines)
+    assert 'fillcolor="orange"' in drawing
+    assert "0.3333" in drawing
+    assert "0.33333" not in drawing
+
+
+def test_make_dot_has_torchvizs_arguments(tmp_path: Any) -> None:
+    x, w = inputs()
+    y = looping(x, w)
+    dot = tape.make_dot(y, params={"x": x, "w": w})
+    assert dot.source == dot.dot == str(tape.graph(y, {"x": x, "w": w}, repeats=False))
+    assert dot.source.count("TanhBackward0") == 5
+    assert tape.make_dot(y, show_attrs=True, show_saved=True).source.count("orange") > 5
+    path = dot.render(tmp_path / "graph", "dot")
+    assert path == str(tmp_path / "graph.dot")
+    assert parse((tmp_path / "graph.dot").read_text()) == parse(str(dot))
+    assert dot.render(tmp_path / "graph.gv") == str(tmp_path / "graph.gv")

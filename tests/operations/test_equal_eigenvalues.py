@@ -49,6 +49,19 @@ def test_determinants_of_singular_matrices_have_two_derivatives(a: Array) -> Non
     fine(lambda x: (L.det(x) + 1.0) ** 2, a)
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("a", EQUAL)
+def test_determinants_have_a_third_and_a_fourth_derivative(a: Array) -> None:
+    slopes = []
+    for determinant in (L.det, lambda x: (x[0] * L.cross(x[1], x[2])).sum()):
+        function = lambda x, det=determinant: det(x) ** 2  # noqa: E731
+        for direction in np.random.default_rng(0).normal(size=(3, 3, 3)):
+            function = lambda x, f=function, t=direction: (tape.func.grad(f)(x) * t).sum()  # noqa: E731
+        slopes.append(tape.value_and_grad(function)(tape.tensor(a)))
+    for one, other in zip(*slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("a", EQUAL)
 @pytest.mark.parametrize("function", [lambda x: L.eigvalsh(x + x.T).sum(), lambda x: L.matrix_norm(x, "nuc")])
 def test_sums_of_all_values_are_smooth_where_they_are_equal(function: Callable[[Any], Any], a: Array) -> None:

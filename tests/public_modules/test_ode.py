@@ -134,6 +134,21 @@ def test_second_derivatives_of_a_closed_form(method: str) -> None:
     assert float(second) == pytest.approx(c * c * math.exp(0.7 * c), rel=1e-5)
 
 
+@pytest.mark.parametrize("method", ADAPTIVE)
+def test_three_derivatives_of_what_is_not_linear(method: str) -> None:
+    mpmath = pytest.importorskip("mpmath")
+
+    def end(rate: Any) -> Any:  # by reverse sweeps of reverse sweeps
+        return solve(lambda t, y: rate * y * (1.0 - y), 0.3, (0.0, 2.0), method=method, rtol=1e-9, atol=1e-9).y[-1]
+
+    def exact(rate: Any) -> Any:
+        return 1 / (1 + (1 / mpmath.mpf(0.3) - 1) * mpmath.exp(-2 * rate))
+
+    for order in (1, 2, 3):
+        end = tape.func.grad(end)
+        assert float(end(1.3)) == pytest.approx(float(mpmath.diff(exact, 1.3, order)), rel=3e-6)
+
+
 def test_a_tensor_that_f_closes_over_has_a_gradient() -> None:
     rate = tape.tensor(0.7, requires_grad=True)
     y = solve(lambda t, y: -rate * y, 1.0, (0.0, 2.0), rtol=1e-9, atol=1e-9).y
@@ -184,6 +199,35 @@ def test_a_batch_shares_its_steps() -> None:
 
 
 @pytest.mark.parametrize("method", ADAPTIVE)
+def test_an_ensemble_and_why_not_vmap(method: str) -> None:
+    starts = np.array([[1.0, 1.0], [2.0, 0.5], [0.3, 1.5]])
+
+    def end(y0: Any, p: Any = PREY) -> Any:
+        return solve(predators, y0, (0.0, 1.0), p, method=method).y[-1]
+
+    for start, y in zip(starts, tape.ensemble(end, starts), strict=True):
+        np.testing.assert_array_equal(y, end(start))
+    gradient = tape.value_and_grad(lambda y0: end(y0)[0])
+    for start, (_, slope) in zip(starts, tape.ensemble(gradient, starts), strict=True):
+        np.testing.assert_array_equal(slope, gradient(start)[1])
+    for mapped in (end, tape.func.grad(lambda y0: end(y0)[0]), lambda y0: end(np.ones(2), PREY * y0[0])):
+        with pytest.raises(RuntimeError, match=r"one array \(many, n\).*tape.ensemble"):
+            tape.func.vmap(mapped)(tape.tensor(starts))
+    with pytest.raises(RuntimeError, match="by tape"):
+        tape.func.vmap(lambda end: solve(fading, 1.0, (0.0, end), 1.0, method=method).y[-1])(tape.tensor([1.0, 2.0]))
+    jacobian = tape.func.jacfwd(end)(tape.tensor(starts[0]))
+    np.testing.assert_allclose(jacobian, tape.func.jacrev(end)(tape.tensor(starts[0])), atol=1e-10)
+
+
+def test_fixed_steps_under_vmap() -> None:
+    def end(y0: Any) -> Any:
+        return solve(predators, y0, (0.0, 1.0), PREY, method="rk4", steps=10).y[-1]
+
+    starts = np.array([[1.0, 1.0], [2.0, 0.5]])
+    np.testing.assert_allclose(tape.func.vmap(end)(tape.tensor(starts)), [end(y0) for y0 in starts])
+
+
+@pytest.mark.parametrize("method", ADAPTIVE)
 def test_dense_output(method: str) -> None:
     found = solve(fading, 2.0, (0.0, 3.0), 1.5, method=method, rtol=1e-8, atol=1e-8, dense=True)
     times = np.linspace(0.0, 3.0, 50)
@@ -204,6 +248,14 @@ def test_a_way_of_no_length() -> None:
         (StepError, "vanish at t = 1|not finite", (lambda t, y: y * y, 1.0, (0.0, 2.0)), {}),
         (StepError, "not finite", (lambda t, y: tape.log(0.5 - t) * y, 1.0, (0.0, 2.0)), {}),
         (StepError, "max_steps", (lambda t, y: -y, 1.0, (0.0, 20.0)), {"max_steps": 3}),
+        (StepError, "not finite.* t = 0", (lambda t, y: y * math.nan, 1.0, (0.0, 1.0)), {}),
+        (StepError, "not finite.* t = 0", (lambda t, y: -y, math.inf, (0.0, 1.0)), {}),
+        (ValueError, "give atol", (lambda t, y: 1.0 - y, 0.0, (0.0, 1.0)), {"atol": 0.0}),
+        (ValueError, "no elements", (lambda t, y: -y, np.zeros(0), (0.0, 1.0)), {}),
+        (ValueError, "times are finite", (lambda t, y: -y, 1.0, (0.0, math.inf)), {}),
+        (ValueError, "above 0", (lambda t, y: -y, 1.0, (0.0, 1.0)), {"max_step": -1.0}),
+        (ValueError, "above 0", (lambda t, y: -y, 1.0, (0.0, 1.0)), {"first_step": math.nan}),
+        (ValueError, "writes to its state", (lambda t, y: y.mul_(-1.0), np.ones(2), (0.0, 1.0)), {}),
         (ValueError, "it is one of", (lambda t, y: y, 1.0, (0.0, 1.0)), {"method": "rk45"}),
         (ValueError, "takes steps=", (lambda t, y: y, 1.0, (0.0, 1.0)), {"method": "rk4"}),
         (ValueError, "all go up", (lambda t, y: y, 1.0, (0.0, 2.0, 1.0)), {}),
@@ -360,20 +412,33 @@ def test_a_tensor_that_a_sparse_problem_closes_over_has_a_gradient() -> None:
     assert float(rate.grad) == pytest.approx(chain(False)(y0, 30.0)[1][1], rel=1e-9)
 
 
-def test_compiled_stiff_problems_are_as_dynamic_ones() -> None:
+@pytest.mark.parametrize("method", ["rosenbrock", "esdirk"])
+def test_compiled_stiff_problems_are_native(method: str) -> None:
     def total(y0: Any, mu: Any, end: Any) -> Any:
-        y = solve(oscillator, y0, (0.0, end), mu, method="esdirk", rtol=1e-4, atol=1e-4).y[-1]
+        y = solve(oscillator, y0, (0.0, end), mu, method=method, rtol=1e-4, atol=1e-4).y[-1]
         return (y * y).sum()
 
     both = tape.value_and_grad(total, (0, 1, 2))
     compiled = tape.compile(both, mode="max")
-    for end in (0.1, 0.2, 0.3):
+    for end in (0.1, 0.12, 0.15, 0.2, 0.25, 3.0):
         arguments = np.array([2.0, 0.0]), 20.0, end
         value, slopes = compiled(*arguments)
         expected, by_hand = both(*arguments)
         assert value == pytest.approx(expected, rel=1e-8)
         for slope, other in zip(slopes, by_hand, strict=True):
             np.testing.assert_allclose(slope, other, rtol=1e-6, atol=1e-8)
+    assert "until it ends" in compiled.explain()
+    assert compiled.calls["recorded"] + compiled.calls["dynamic"] <= 4
+
+
+def test_a_stage_that_is_not_solved_leaves_gradients_finite() -> None:
+    def end(rate: Any) -> Any:
+        options = {"rtol": 1e-6, "atol": 1e-6, "first_step": 1.0}
+        return solve(lambda t, y: -rate * y * y * y, 30.0, (0.0, 1.0), method="esdirk", **options).y[-1]
+
+    value, slope = tape.value_and_grad(end)(2.0)
+    assert value == pytest.approx((30.0**-2 + 4.0) ** -0.5, rel=1e-5)
+    assert slope == pytest.approx(-((30.0**-2 + 4.0) ** -1.5), rel=1e-5)
 
 
 def test_there_is_no_bdf() -> None:

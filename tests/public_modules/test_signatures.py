@@ -141,8 +141,8 @@ OPEN = {
     "a dtype, a device or a tensor, in any order": "Tensor.to",
     "an index, as NumPy's method takes it": "Tensor.item",
     "NumPy's own functions, or their arguments": """
-        array_api.broadcast_arrays array_api.clip array_api.einsum array_api.gradient array_api.meshgrid array_api.pad
-        array_api.result_type""",
+        dtype array_api.broadcast_arrays array_api.clip array_api.einsum array_api.gradient array_api.meshgrid
+        array_api.pad array_api.result_type""",
     "bounds, the first of which PyTorch names by Python's keyword from": "Tensor.random_",
 }
 """Why functions take any number of arguments, and which: in PyTorch, NumPy and SciPy they do, too."""
@@ -184,13 +184,13 @@ def test_keywords_are_all_named() -> None:
         name.removeprefix("tape.") for name, function in OFFERED.items()
         if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
     } == {
-        "checkpoint", "parameters", "record", "optimize.least_squares", "array_api.clip", "array_api.einsum",
+        "checkpoint", "dtype", "parameters", "record", "optimize.least_squares", "array_api.clip", "array_api.einsum",
         "array_api.pad",
     }  # fmt: skip
 
 
 def test_modules_tell_what_is_public() -> None:
-    for path in (*MODULES, "tape.distributions"):
+    for path in (*MODULES, "tape.continuous"):
         module = importlib.import_module(path)
         assert all(hasattr(module, name) for name in module.__all__), path
 
@@ -410,4 +410,4 @@ def test_distributions_and_their_classes_have_signatures() -> None:
     assert str(inspect.signature(tape.stats.norm)) == "(loc=0.0, scale=1.0)"
     assert list(inspect.signature(tape.stats.gamma).parameters) == ["a", "loc", "scale"]
     assert list(inspect.signature(type(tape.stats.norm)).parameters) == []
-    assert not hasattr(tape.distributions.Distribution, "__signature__")
+    assert not hasattr(tape.continuous.Law, "__signature__")

@@ -231,3 +231,35 @@ def test_what_is_refused() -> None:
         tape.sparse.jacobian(lambda x: x)(np.zeros(0))
     with pytest.raises(ValueError, match="by is one of"):
         tape.sparse.jacobian(lambda x: x, by="diagonals")(np.ones(3))
+
+
+@quick
+def test_hessians_replay_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All colours of a Hessian are one replay: nothing is recorded or swept any more."""
+    hessian = tape.sparse.hessian(lambda x: (x[1:] * x[:-1] ** 2).sum() + tape.sin(x).sum())
+    x = np.linspace(0.5, 1.5, 30)
+    for _ in range(6):
+        hessian(x)
+    for name in ("_swept", "_recorded_pattern"):
+        monkeypatch.setattr(derivatives, name, None)
+    dense = tape.func.hessian(lambda x: (x[1:] * x[:-1] ** 2).sum() + tape.sin(x).sum())(2 * x)
+    np.testing.assert_allclose(hessian(2 * x).toarray(), dense, atol=1e-12)
+
+
+@quick
+@pytest.mark.parametrize("derivative", [tape.sparse.jacobian, tape.sparse.hessian])
+def test_a_closure_over_what_requires_grad_warns_given_arrays(derivative: Any) -> None:
+    """SciPy's matrix has no gradient by it."""
+    p = tape.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.warns(tape.errors.DetachWarning, match="as tensors"):
+        derivative(lambda x: (x**3 * p).sum())(np.ones(2))
+
+
+@quick
+def test_results_are_the_users_own() -> None:
+    """What SciPy does in place to a result changes no later one."""
+    jacobian = tape.sparse.jacobian(lambda x: x[1:] * x[:-1])
+    for k in range(6):
+        jacobian(np.array([0.0, 1.0, 0.0, 2.0])).eliminate_zeros()
+        x = np.arange(1.0, 5.0) + k
+        np.testing.assert_array_equal(jacobian(x).toarray(), tape.func.jacrev(lambda x: x[1:] * x[:-1])(x))

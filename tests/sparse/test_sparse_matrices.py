@@ -183,3 +183,22 @@ def test_bad_indices(indices: Any, shape: Any, message: str) -> None:
         tape.sparse.csr(MATRIX) + OTHER
     with pytest.raises(ValueError, match="dimension mismatch"):
         tape.sparse.csr(MATRIX) @ MATRIX
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda matrix, t: matrix.dot(t), "A @ t"),
+        (lambda matrix, t: matrix * t, r"tape\.sparse\.csr\(A\) \* t"),
+        (lambda matrix, t: matrix.multiply(t), r"tape\.sparse\.csr\(A\) \* t"),
+        (lambda matrix, t: matrix / t, r"tape\.sparse\.csr\(A\) / t"),
+    ],
+)
+def test_methods_of_scipys_matrices_say_what_to_write(call: Any, advice: str) -> None:
+    matrix = scipy.sparse.coo_array(np.array([[2.0, 1.0], [0.0, 3.0]]))
+    t = tape.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match=advice):
+        call(matrix, t)
+    expected = matrix.toarray() * np.array([1.0, 2.0])
+    np.testing.assert_array_equal((tape.sparse.csr(matrix) * t).to_dense().detach().numpy(), expected)

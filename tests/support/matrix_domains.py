@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import tape
+from kernels.operations.bands import band_lu
 from kernels.rules.op import turned
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +46,7 @@ DOMAINS: dict[str, Callable[..., Array]] = {
     "pivots": _pivots,
     "bands": _bands(1),
     "bands_below": _bands(0),
+    "factors": lambda rng, shape: rng.uniform(-0.9, 0.9, shape) + (np.arange(shape[1]) == shape[1] - 2),
     "leading": _leading,
     "values": lambda rng, _: rng.uniform(-0.4, 0.4, 5) + np.array([3, 1, 2, 3, 1]),
     "within": lambda rng, shape: rng.uniform(0.2, 4.0, shape),
@@ -63,7 +65,12 @@ def triangle(x: Any) -> Any:
     return np.where(np.tri(x.shape[-1], dtype=bool), x, 0.0)
 
 
-VIEWS = {"spd": symmetric, "lower": triangle}
+def factors(x: Any) -> Any:
+    """Return the factors of a banded matrix: gradients to them are those to the matrix."""
+    return band_lu(x, below=1)
+
+
+VIEWS = {"spd": symmetric, "lower": triangle, "factors": factors}
 
 
 def differentiated(function: Callable[..., Any], *points: Array) -> None:

@@ -158,3 +158,32 @@ def test_inner_transforms_of_numbers_and_arrays_are_differentiated() -> None:
     program = tape.record(lambda b: func.grad(lambda a: f(a, b))(a), b)
     with pytest.raises(RuntimeError, match=r"for a gradient; .*tape.compile"):
         program(b)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["jvp of grad", "vjp of grad", "grad of jvp", "two jvps of grad"])
+def test_products_with_hessians_of_what_is_not_mapped(name: str) -> None:
+    """Inner transforms' own leaves hold what no example changes: each run makes them anew."""
+
+    def f(x: Any) -> Any:
+        return (tape.sin(x) * x**2).sum() + x.prod()
+
+    v, rows = tape.tensor([0.5, 1.0, 2.0]), tape.eye(3)
+    third = func.jacrev(func.hessian(f))(v)
+    made: dict[str, Any] = {
+        "jvp of grad": lambda w: func.jvp(func.grad(f), (v,), (w,))[1],
+        "vjp of grad": lambda w: func.vjp(func.grad(f), v)[1](w)[0],
+        "grad of jvp": lambda w: func.grad(lambda x: func.jvp(f, (x,), (w,))[1])(v),
+        "two jvps of grad": lambda w: tape.vmap(
+            lambda u: func.jvp(lambda x: func.jvp(func.grad(f), (x,), (u,))[1], (v,), (w,))[1]
+        )(rows),
+    }
+    expected = third if name.startswith("two") else func.hessian(f)(v)
+    np.testing.assert_allclose(tape.vmap(made[name])(rows), expected, rtol=1e-12, atol=1e-14)
+    compiled = tape.compile(lambda w: tape.vmap(made[name])(w))  # noqa: PLW0108 (vmap is part of the function)
+    for _ in range(0 if name.startswith("two") else 4):  # of which two recordings may differ in their order
+        np.testing.assert_allclose(compiled(rows), expected, rtol=1e-12, atol=1e-14)
+    x = v.clone().requires_grad_()
+    by_leaf = tape.vmap(lambda w: func.jvp(func.grad(f), (x,), (w,))[1])(rows)
+    by_leaf.sum().backward()
+    np.testing.assert_allclose(x.grad, third.sum((0, 1)), rtol=1e-12)
