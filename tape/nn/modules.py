@@ -307,23 +307,14 @@ class Module:
 
     def __structure__(self) -> Any:
         """Return what pytrees take a module for: names, parameters, the rest, and what makes a module of others."""
-        named = [*self.named_parameters()]
-        names = tuple([name for name, _ in named])
-        return names, [x for _, x in named], {"_frame": self._frame}, partial(_module_of, self, names)
+        parts = _Parts()
+        parts.enter(self, "")
+        return tuple(parts.names), parts.values, {"_frame": parts.frame}, partial(_module_of, parts.frame)
 
     @property
     def _frame(self) -> Any:
         """What belongs to the structure: classes, and attributes that are neither parameters nor modules."""
-        frame = []
-        for path, module in self.named_modules(remove_duplicate=False):
-            parameters = dict(module._parameters())
-            rest = [
-                (name, x)
-                for name, x in vars(module).items()
-                if name not in parameters and not isinstance(x, Module) and name != "_standing"
-            ]
-            frame.append((path, type(module), tuple(parameters), rest))
-        return frame
+        return self.__structure__()[2]["_frame"]
 
     def extra_repr(self) -> str:
         """Return what a class says of itself in its repr."""
@@ -353,26 +344,47 @@ def _state_of(module: Module) -> Named:
     yield from ((name, x) for name, x in _buffers_of(module) if module._buffers[name])
 
 
-def replaced(module: Module, values: Mapping[int, Any]) -> Module:
-    """Return a copy of a module in which values stand for tensors, by their ids; what is shared stays shared."""
-    copies: dict[int, Module] = {}
+class _Parts:
+    """A module taken apart: a frame of classes, parameters and modules by number, and what else they have."""
 
-    def copied(old: Module) -> Module:
-        made = copies.get(id(old))
-        if made is None:
-            made = copies[id(old)] = object.__new__(type(old))
-            state = vars(made)
-            for name, x in vars(old).items():
-                state[name] = copied(x) if isinstance(x, Module) else values.get(id(x), x)
-            state["_standing"] = frozenset([name for name, _ in old._parameters()])
-        return made
+    def __init__(self) -> None:
+        self.frame: list[Any] = []
+        self.names: list[str] = []
+        self.values: list[Any] = []
+        self.numbers: dict[int, int] = {}  # of modules and parameters, by their ids
 
-    return copied(module)
+    def enter(self, module: Module, path: str) -> int:
+        """Enter a module that is not known yet, and those within, by PyTorch's order; return its number."""
+        number = self.numbers.setdefault(id(module), len(self.frame))
+        if number < len(self.frame):
+            return number
+        items, own = list[Any](), dict(module._parameters())
+        self.frame.append((type(module), frozenset(own), items))
+        for name, x in own.items():
+            at = self.numbers.setdefault(id(x), len(self.values))
+            if at == len(self.values):
+                self.names.append(path + name)
+                self.values.append(x)
+            items.append((name, _PARAMETER, at))
+        for name, x in vars(module).items():
+            if isinstance(x, Module):
+                items.append((name, _MODULE, self.enter(x, f"{path}{name}.")))
+            elif name not in own and name != "_standing":
+                items.append((name, _REST, x))
+        return number
 
 
-def _module_of(module: Module, names: tuple[str, ...], values: list[Any]) -> Module:
-    named = dict(module.named_parameters())
-    return replaced(module, {id(named[name]): x for name, x in zip(names, values, strict=True)})
+_PARAMETER, _MODULE, _REST = range(3)
+
+
+def _module_of(frame: list[Any], values: list[Any]) -> Module:
+    """Return a module of a frame, and of other parameters, which stand in it whatever they are."""
+    made: list[Module] = [object.__new__(kind) for kind, _, _ in frame]
+    for module, (_, standing, items) in zip(made, frame, strict=True):
+        for name, what, x in items:
+            vars(module)[name] = x if what == _REST else made[x] if what == _MODULE else values[x]
+        vars(module)["_standing"] = standing
+    return made[0]
 
 
 # Containers: what they hold are attributes, named by number or by key.

@@ -55,6 +55,22 @@ def test_gradients_come_in_the_shape_of_a_module(make: Any, compiled: bool) -> N
         assert "replayed" in run.explain().splitlines()[0]
 
 
+@pytest.mark.parametrize("make", [network, Tied])
+def test_compiled_gradients_of_parameters_that_require_grad_have_gradients(make: Any) -> None:
+    model, x = make().eval(), tape.tensor(X)
+    run, seconds = tape.value_and_grad(loss), []
+    compiled = tape.compile(run, mode="max")
+    for function in (run, compiled, compiled, compiled, compiled):
+        value, gradient = function(model, x)
+        model.zero_grad()
+        (value + sum((g**2).sum() for g in gradient.parameters())).backward()
+        seconds.append([p.grad for p in model.parameters()])
+    for found in seconds[1:]:
+        for a, b in zip(found, seconds[0], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10)
+    assert compiled.calls["dynamic"] == 0
+
+
 def test_transforms_take_modules() -> None:
     model, x = network().eval(), tape.tensor(X)
     assert tape.vmap(lambda m, row: m(row), in_dims=(None, 0))(model, x).shape == (5, 1)
