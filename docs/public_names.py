@@ -20,6 +20,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.autograd.functional",
     "tape.autograd.graph",
     "tape.autograd.forward_ad",
+    "tape.autograd.profiler",
     "tape.func",
     "tape.numpy",
     "tape.linalg",

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from tape.engine.custom_function import Function
 from tape.recording.creation import as_tensor, empty
 from tape.tensors import dtypes
 from tape.tensors.grad_modes import no_grad
+from tape.tensors.modes import current, is_grad_enabled
 from tape.tensors.tensor import AccumulateGrad, Tensor, read_extras
 
 __all__ = ["Buffer", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList", "Sequential"]
@@ -65,6 +67,90 @@ class _Handle:
         self.hooks.pop(self.number, None)
 
 
+class _Passed(Function):
+    """Tensors as they are; a function makes of their gradients others."""
+
+    @staticmethod
+    def forward(ctx: Any, change: Callable[..., Any], *tensors: Tensor) -> Any:
+        ctx.change = change
+        ctx.set_materialize_grads(False)
+        return tuple([x.view_as(x) for x in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        return None, *ctx.change(grad_outputs)
+
+
+class _GradientHooks:
+    """The hooks of one call of a module that want its gradients."""
+
+    def __init__(self, module: Module) -> None:
+        self.module, self.hooks = module, [*module._hooks["back"].values()]
+        self.inputs: tuple[Any, ...] = ()  # gradients
+        self.outputs: tuple[Any, ...] = ()
+        self.is_entered = False
+
+    def entered(self, args: tuple[Any, ...]) -> Any:
+        """Return arguments by whose gradients the hooks are called."""
+        self.inputs, self.is_entered = (None,) * len(args), any(map(_has_gradient, args))
+        return _passed(args, self._finish)
+
+    def left(self, result: Any) -> Any:
+        """Return the result, by whose gradients they know these."""
+        passed = _passed(result if isinstance(result, tuple) else (result,), self._begin)
+        return passed if isinstance(result, tuple) else passed[0]
+
+    def _begin(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in [*self.module._hooks["back_pre"].values()]:
+            gradients = _changed(gradients, hook(self.module, gradients), "grad_output")
+        self.outputs = gradients
+        if not self.is_entered:
+            inputs = self._finish(self.inputs)
+            if any(x is not None for x in inputs):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should always return None or None for "
+                    "all gradients."
+                )
+        return gradients
+
+    def _finish(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in self.hooks:
+            gradients = _changed(gradients, hook(self.module, gradients, self.outputs), "grad_input")
+        return gradients
+
+
+def _has_gradient(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad and is_grad_enabled()
+
+
+def _passed(values: tuple[Any, ...], change: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return values of whose gradients, None where there are none, a function makes others."""
+    at = [i for i, x in enumerate(values) if _has_gradient(x)]
+    if not at:
+        return values
+    if (recorder := current().recorder) is not None:
+        recorder.note_unrecorded(values[at[0]], "a backward hook of a module")
+
+    def change_all(gradients: tuple[Any, ...]) -> list[Any]:
+        known = dict(zip(at, gradients, strict=True))
+        every = change(tuple([known.get(i) for i in range(len(values))]))
+        return [every[i] for i in at]
+
+    made = dict(zip(at, _Passed.apply(change_all, *[values[i] for i in at]), strict=True))
+    return tuple([made.get(i, x) for i, x in enumerate(values)])
+
+
+def _changed(gradients: tuple[Any, ...], by_hook: Any, name: str) -> tuple[Any, ...]:
+    if by_hook is None:
+        return gradients
+    changed = tuple(by_hook) if isinstance(by_hook, tuple) else (by_hook,)
+    if len(changed) != len(gradients):
+        raise RuntimeError(
+            f"Backward hook returned an invalid number of {name}, got {len(changed)}, but expected {len(gradients)}"
+        )
+    return changed
+
+
 _numbers = itertools.count()
 
 
@@ -93,32 +179,53 @@ class Module:
         return self._called_with_hooks(args, kwargs) if self._hooks else self.forward(*args, **kwargs)
 
     def _called_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for hook, named in [*self._hooks.get("pre", {}).values()]:
+        for hook, named in [*self._hooks["pre"].values()]:
             changed = hook(self, args, kwargs) if named else hook(self, args)
             if named and changed is not None:
                 args, kwargs = changed
             elif changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook, named in [*self._hooks.get("post", {}).values()]:
+        gradients = _GradientHooks(self) if self._hooks["back"] or self._hooks["back_pre"] else None
+        result = self.forward(*(args if gradients is None else gradients.entered(args)), **kwargs)
+        for hook, named in [*self._hooks["post"].values()]:
             changed = hook(self, args, kwargs, result) if named else hook(self, args, result)
             result = result if changed is None else changed
-        return result
+        return result if gradients is None else gradients.left(result)
 
-    def _hook(self, when: str, hook: Any) -> _Handle:
+    def _hook(self, when: str, hook: Any, *, prepend: bool = False) -> _Handle:
         if "_hooks" not in vars(self):
-            self._hooks = {"pre": {}, "post": {}}
-        number = next(_numbers)
-        self._hooks[when][number] = hook
-        return _Handle(self._hooks[when], number)
+            self._hooks = {name: {} for name in ("pre", "post", "back", "back_pre")}
+        hooks, number = self._hooks[when], next(_numbers)
+        others = {**hooks} if prepend else {}
+        for name in others:
+            del hooks[name]
+        hooks.update({number: hook, **others})
+        return _Handle(hooks, number)
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> _Handle:
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> _Handle:
         """Call ``hook(module, args)`` before ``forward``; what it returns, if anything, are the arguments."""
-        return self._hook("pre", (hook, with_kwargs))
+        return self._hook("pre", (hook, with_kwargs), prepend=prepend)
 
-    def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> _Handle:
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> _Handle:
         """Call ``hook(module, args, result)`` after ``forward``; what it returns, if anything, is the result."""
-        return self._hook("post", (hook, with_kwargs))
+        if always_call:
+            raise NotImplementedError("register_forward_hook: always_call=True is not supported")
+        return self._hook("post", (hook, with_kwargs), prepend=prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> _Handle:
+        """Call ``hook(module, grad_input, grad_output)`` when both are there; it may return other ``grad_input``.
+
+        They are tuples by position, None for what has no gradient. In compiled functions calls are dynamic.
+        """
+        return self._hook("back", hook, prepend=prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> _Handle:
+        """Call ``hook(module, grad_output)`` before the module's backward; it may return other ``grad_output``."""
+        return self._hook("back_pre", hook, prepend=prepend)
 
     # What a module consists of, in PyTorch's order: its own parameters as they were set, then those of its modules.
 
@@ -273,7 +380,9 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Give floating parameters and buffers a dtype; the device is "cpu"."""
+        """Give floating parameters and buffers a dtype; the device is "cpu", and "meta" changes nothing."""
+        if "meta" in (*map(str, args), str(kwargs.get("device"))):
+            return self
         for module in self.modules():
             for name, x in [*_buffers_of(module), *module._parameters()]:
                 if x.is_floating_point():
@@ -358,9 +467,9 @@ class _Parts:
         number = self.numbers.setdefault(id(module), len(self.frame))
         if number < len(self.frame):
             return number
-        items, own = list[Any](), dict(module._parameters())
-        self.frame.append((type(module), frozenset(own), items))
-        for name, x in own.items():
+        items, named = list[Any](), dict(module._parameters())
+        self.frame.append((type(module), frozenset(named), items))
+        for name, x in named.items():
             at = self.numbers.setdefault(id(x), len(self.values))
             if at == len(self.values):
                 self.names.append(path + name)
@@ -369,7 +478,7 @@ class _Parts:
         for name, x in vars(module).items():
             if isinstance(x, Module):
                 items.append((name, _MODULE, self.enter(x, f"{path}{name}.")))
-            elif name not in own and name != "_standing":
+            elif name not in named and name != "_standing":
                 items.append((name, _REST, x))
         return number
 

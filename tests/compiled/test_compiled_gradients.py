@@ -118,15 +118,16 @@ def test_what_can_be_differentiated_further_is_replayed_with_its_graph(name: str
     compiled, dynamic = tape.compile(TRANSFORMS[name](loss)), TRANSFORMS[name](loss)
     for _ in range(CALLS):
         x = x.detach().requires_grad_()
+        found = []
         for function in (compiled, dynamic):
-            leaves = flattened(function(x, y))[0]
+            leaves, x.grad = flattened(function(x, y))[0], None
             assert all(leaf.requires_grad for leaf in leaves)
             sum((leaf * leaf).sum() for leaf in leaves).backward()
-            first, x.grad = (x.grad, None) if function is compiled else (first, x.grad)
-        np.testing.assert_allclose(first, x.grad, rtol=1e-12)
+            found.append(x.grad)
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
     assert compiled.calls == {"recorded": 2, "dynamic": 0, "checked": 1}
     compiled(*tensors(2, np.float64))  # another signature, that of values
-    assert sum(compiled.calls.values()) == 4  # noqa: PLR2004
+    assert sum(compiled.calls.values()) == 4
 
 
 @pytest.mark.filterwarnings("ignore")  # of arrays: a gradient is lost
