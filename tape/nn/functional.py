@@ -26,19 +26,29 @@ from tape.tensors.grad_modes import no_grad
 
 pad, sigmoid, tanh, softplus = f.pad, f.sigmoid, f.tanh, f.softplus
 cosine_similarity, pairwise_distance, pdist = f.cosine_similarity, f.pairwise_distance, f.pdist
-TABLE: dict[str, Any] = {"softplus": softplus, "sigmoid": sigmoid, "tanh": tanh}
-"""Activations and losses by their names."""
+NAMES = ["sigmoid", "softplus", "tanh"]
+"""Names of activations and losses."""
+MODULES: dict[str, Any] = {
+    "Sigmoid": sigmoid, "Tanh": tanh, "Softplus": softplus, "CosineSimilarity": cosine_similarity,
+    "PairwiseDistance": pairwise_distance,
+}  # fmt: skip
+"""Functions that are modules, too, by the names of these; behind their operands are the arguments of a module."""
 
 
-def _entered(name: str, doc: str, function: Any, run: Any, *more: Argument) -> None:
-    parameters = [*inspect.signature(function).parameters.values()]
-    run.__signature__ = inspect.Signature([*parameters, *more])
+def _entered(names: str, doc: str, function: Any, run: Any, *more: Argument) -> Any:
+    """Enter a function by its module's name, if it has one, and its own."""
+    module, _, name = names.rpartition(" ")
+    run.__signature__ = inspect.Signature([*inspect.signature(function).parameters.values(), *more])
     run.__name__ = run.__qualname__ = name
-    run.__doc__, run.__module__ = f"Return {doc}.", __name__
-    TABLE[name] = globals()[name] = run
+    run.__doc__, run.__module__ = f"Return {doc}." if doc else function.__doc__, __name__
+    NAMES.append(name)
+    globals()[name] = run
+    if module:
+        MODULES[module] = run
+    return run
 
 
-def _activation(name: str, doc: str, function: Callable[..., Any], *, inplace: bool = False) -> None:
+def _activation(names: str, doc: str, function: Callable[..., Any], *, inplace: bool = False) -> None:
     """Enter an activation; one that has ``inplace`` writes over its input, as PyTorch's does."""
 
     def run(input: Any, *args: Any, inplace: bool = False, **named: Any) -> Any:
@@ -48,17 +58,17 @@ def _activation(name: str, doc: str, function: Callable[..., Any], *, inplace: b
 
     most = len(inspect.signature(function).parameters) - 1
     flag = Argument("inplace", Argument.POSITIONAL_OR_KEYWORD, default=False)
-    _entered(name, doc, function, run if inplace else function, *[flag] * inplace)
+    _entered(names, doc, function, run if inplace else function, *[flag] * inplace)
 
 
-def _loss(name: str, doc: str, function: Callable[..., Any]) -> None:
+def _loss(names: str, doc: str, function: Callable[..., Any]) -> None:
     """Enter a loss of single examples, with ``reduction``: "mean", "sum" or "none"; older arguments say the same."""
 
     def run(*args: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", **named: Any) -> Any:
         return _reduced(function(*args, **named), reduction, size_average, reduce)
 
     more = {"size_average": None, "reduce": None, "reduction": "mean"}
-    _entered(name, doc, function, run, *[Argument(n, Argument.KEYWORD_ONLY, default=x) for n, x in more.items()])
+    _entered(names, doc, function, run, *[Argument(n, Argument.KEYWORD_ONLY, default=x) for n, x in more.items()])
 
 
 def _reduced(values: Any, reduction: str, size_average: Any = None, reduce: Any = None, total: Any = None) -> Any:
@@ -103,53 +113,53 @@ def _prelu(input: Any, weight: Any) -> Any:
 
 
 _ALPHA, _SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # of Klambauer et al. (2017)
-TABLE["relu"] = relu
+_entered("ReLU relu", "", relu, relu)
 _row: tuple[str, str, Any]
 for _row in (
-    ("relu6", "x between 0 and 6", lambda input: _between(input, 0.0, 6.0)),
+    ("ReLU6 relu6", "x between 0 and 6", lambda input: _between(input, 0.0, 6.0)),
     (
-        "hardtanh", "x between two numbers, with no gradient at these",
+        "Hardtanh hardtanh", "x between two numbers, with no gradient at these",
         lambda input, min_val=-1.0, max_val=1.0: _between(input, min_val, max_val),
     ),
     (
-        "leaky_relu", "x where it is positive, else so much of it",
+        "LeakyReLU leaky_relu", "x where it is positive, else so much of it",
         lambda input, negative_slope=0.01: f.where(input > 0, input, input * negative_slope),
     ),
-    ("elu", "x where it is positive, else alpha (exp(x) - 1)", lambda input, alpha=1.0: _elu(input, alpha)),
-    ("selu", "the elu that keeps mean and variance, scaled", lambda input: _SCALE * _elu(input, _ALPHA)),
+    ("ELU elu", "x where it is positive, else alpha (exp(x) - 1)", lambda input, alpha=1.0: _elu(input, alpha)),
+    ("SELU selu", "the elu that keeps mean and variance, scaled", lambda input: _SCALE * _elu(input, _ALPHA)),
     (
-        "celu", "x where it is positive, else alpha (exp(x / alpha) - 1)",
+        "CELU celu", "x where it is positive, else alpha (exp(x / alpha) - 1)",
         lambda input, alpha=1.0: _elu(input, alpha, alpha),
     ),
-    ("silu", "x sigmoid(x)", lambda input: input * f.sigmoid(input)),
-    ("mish", "x tanh(log(1 + exp(x)))", lambda input: input * f.tanh(-_logsigmoid(-input))),
-    ("hardsigmoid", "x / 6 + 1 / 2, between 0 and 1", lambda input: _between(input, -3.0, 3.0) / 6.0 + 0.5),
-    ("hardswish", "x hardsigmoid(x)", lambda input: input * (_between(input, -3.0, 3.0) / 6.0 + 0.5)),
-    ("threshold", "x above a threshold, else a value", f.threshold),
+    ("SiLU silu", "x sigmoid(x)", lambda input: input * f.sigmoid(input)),
+    ("Mish mish", "x tanh(log(1 + exp(x)))", lambda input: input * f.tanh(-_logsigmoid(-input))),
+    ("Hardsigmoid hardsigmoid", "x / 6 + 1 / 2, between 0 and 1", lambda input: _between(input, -3.0, 3.0) / 6.0 + 0.5),
+    ("Hardswish hardswish", "x hardsigmoid(x)", lambda input: input * (_between(input, -3.0, 3.0) / 6.0 + 0.5)),
+    ("Threshold threshold", "x above a threshold, else a value", f.threshold),
 ):  # fmt: skip
     _activation(*_row, inplace=True)
 for _row in (
-    ("gelu", 'x times the normal distribution\'s area up to x; ``approximate="tanh"`` by a formula', _gelu),
+    ("GELU gelu", 'x times the normal distribution\'s area up to x; ``approximate="tanh"`` by a formula', _gelu),
     ("prelu", "x where it is positive, else a learnt part of it: one, or one for each channel (dim 1)", _prelu),
     (
-        "hardshrink", "x beyond -lambd and lambd, else 0",
+        "Hardshrink hardshrink", "x beyond -lambd and lambd, else 0",
         lambda input, lambd=0.5: f.where((input >= -lambd) & (input <= lambd), 0.0, input),
     ),
     (
-        "softshrink", "x moved towards 0 by lambd, and 0 between",
+        "Softshrink softshrink", "x moved towards 0 by lambd, and 0 between",
         lambda input, lambd=0.5: f.where(f.abs(input) > lambd, input - lambd * f.sign(input), 0.0 * input),
     ),
-    ("tanhshrink", "x - tanh(x)", lambda input: input - f.tanh(input)),
-    ("softsign", "x / (1 + abs(x))", lambda input: input / (1.0 + f.abs(input))),
-    ("logsigmoid", "log(sigmoid(x))", _logsigmoid),
+    ("Tanhshrink tanhshrink", "x - tanh(x)", lambda input: input - f.tanh(input)),
+    ("Softsign softsign", "x / (1 + abs(x))", lambda input: input / (1.0 + f.abs(input))),
+    ("LogSigmoid logsigmoid", "log(sigmoid(x))", _logsigmoid),
     (
-        "glu", "the first half along a dim times the sigmoid of the second",
+        "GLU glu", "the first half along a dim times the sigmoid of the second",
         lambda input, dim=-1: input.chunk(2, dim)[0] * f.sigmoid(input.chunk(2, dim)[1]),
     ),
-    ("softmax", "exp(x) over its sum along a dim", lambda input, dim, dtype=None: f.softmax(input, dim, dtype)),
-    ("softmin", "the softmax of -x", lambda input, dim, dtype=None: f.softmin(input, dim, dtype)),
+    ("Softmax softmax", "exp(x) over its sum along a dim", lambda input, dim, dtype=None: f.softmax(input, dim, dtype)),
+    ("Softmin softmin", "the softmax of -x", lambda input, dim, dtype=None: f.softmin(input, dim, dtype)),
     (
-        "log_softmax", "the logarithm of the softmax",
+        "LogSoftmax log_softmax", "the logarithm of the softmax",
         lambda input, dim, dtype=None: f.log_softmax(input, dim, dtype),
     ),
 ):  # fmt: skip
@@ -206,34 +216,36 @@ def _triplet(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: 
 
 
 for _row in (
-    ("mse_loss", "squared differences", lambda input, target: f.square(input - target)),
-    ("l1_loss", "absolute differences", lambda input, target: f.abs(input - target)),
+    ("MSELoss mse_loss", "squared differences", lambda input, target: f.square(input - target)),
+    ("L1Loss l1_loss", "absolute differences", lambda input, target: f.abs(input - target)),
     (
-        "huber_loss", "half the squared differences, from delta on in a line",
+        "HuberLoss huber_loss", "half the squared differences, from delta on in a line",
         lambda input, target, delta=1.0: _huber(f.abs(input - target), delta),
     ),
     (
-        "smooth_l1_loss", "the Huber loss over beta",
+        "SmoothL1Loss smooth_l1_loss", "the Huber loss over beta",
         lambda input, target, beta=1.0: _huber(f.abs(input - target), beta) / beta if beta else f.abs(input - target),
     ),
-    ("binary_cross_entropy", "-(t log(p) + (1 - t) log(1 - p)), logarithms from -100 on", _bce),
-    ("binary_cross_entropy_with_logits", "the binary cross entropy of sigmoid(x)", _bce_logits),
+    ("BCELoss binary_cross_entropy", "-(t log(p) + (1 - t) log(1 - p)), logarithms from -100 on", _bce),
+    ("BCEWithLogitsLoss binary_cross_entropy_with_logits", "the binary cross entropy of sigmoid(x)", _bce_logits),
     (
-        "hinge_embedding_loss", "x where the target is 1, what x lacks to the margin where it is -1",
+        "HingeEmbeddingLoss hinge_embedding_loss", "x where the target is 1, what x lacks to the margin where it is -1",
         lambda input, target, margin=1.0: _two_ways(target, input, margin - input),
     ),
     (
-        "cosine_embedding_loss", "1 - cos where the target is 1, cos beyond the margin where it is -1",
+        "CosineEmbeddingLoss cosine_embedding_loss",
+        "1 - cos where the target is 1, cos beyond the margin where it is -1",
         lambda input1, input2, target, margin=0.0: _two_ways(
             target, 1.0 - _cosine(input1, input2), _cosine(input1, input2) - margin
         ),
     ),
     (
-        "margin_ranking_loss", "how far the first is from being above the second by the margin (target -1: below)",
+        "MarginRankingLoss margin_ranking_loss",
+        "how far the first is from being above the second by the margin (target -1: below)",
         lambda input1, input2, target, margin=0.0: f.clamp_min(margin - target * (input1 - input2), 0.0),
     ),
-    ("triplet_margin_loss", "how far the positive is from being nearer than the negative by the margin", _triplet),
-    ("soft_margin_loss", "log(1 + exp(-t x))", lambda input, target: -_logsigmoid(target * input)),
+    ("TripletMarginLoss triplet_margin_loss", "max(0, margin + near - far), by distances", _triplet),
+    ("SoftMarginLoss soft_margin_loss", "log(1 + exp(-t x))", lambda input, target: -_logsigmoid(target * input)),
 ):  # fmt: skip
     _loss(*_row)
 
@@ -315,7 +327,8 @@ def cross_entropy(
     return _reduced(values, reduction, size_average, reduce, sum(factor))
 
 
-TABLE |= {"kl_div": kl_div, "nll_loss": nll_loss, "cross_entropy": cross_entropy}
+for _module, _whole in (("KLDivLoss", kl_div), ("NLLLoss", nll_loss), ("CrossEntropyLoss", cross_entropy)):
+    _entered(f"{_module} {_whole.__name__}", "", _whole, _whole)
 
 
 # Layers.
@@ -466,10 +479,12 @@ def attend(
     return matmul(weights, value), weights
 
 
-__all__ = list(TABLE)
+MODULES |= {"Dropout": dropout, "Dropout1d": dropout1d, "Dropout2d": dropout2d, "Dropout3d": dropout3d}
+MODULES |= {name: getattr(windows, function) for name, function in windows.MODULES.items()}
+__all__ = list(NAMES)
 __all__ += windows.__all__
 __all__ += [
-    "batch_norm", "bilinear", "cosine_similarity", "dropout", "dropout1d", "dropout2d",
-    "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "normalize", "one_hot", "pad",
+    "batch_norm", "bilinear", "cosine_similarity", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding",
+    "group_norm", "instance_norm", "layer_norm", "linear", "normalize", "one_hot", "pad",
     "pairwise_distance", "pdist", "rms_norm", "scaled_dot_product_attention",
 ]  # fmt: skip

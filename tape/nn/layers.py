@@ -58,42 +58,23 @@ def _unflatten(input: Any, dim: int, unflattened_size: Any) -> Any:
     return input.unflatten(dim, unflattened_size)
 
 
-_ONE = {
-    "ReLU": "relu", "ReLU6": "relu6", "Hardtanh": "hardtanh", "LeakyReLU": "leaky_relu", "ELU": "elu", "SELU": "selu",
-    "CELU": "celu", "SiLU": "silu", "Mish": "mish", "Hardsigmoid": "hardsigmoid", "Hardswish": "hardswish",
-    "Threshold": "threshold", "GELU": "gelu", "Hardshrink": "hardshrink", "Softshrink": "softshrink", "GLU": "glu",
-    "Tanhshrink": "tanhshrink", "Softsign": "softsign", "LogSigmoid": "logsigmoid", "Softmax": "softmax",
-    "Softmin": "softmin", "LogSoftmax": "log_softmax", "Softplus": "softplus", "Sigmoid": "sigmoid", "Tanh": "tanh",
-    "Dropout": "dropout", "Dropout1d": "dropout1d", "Dropout2d": "dropout2d", "MaxPool1d": "max_pool1d",
-    "MaxPool2d": "max_pool2d", "AvgPool1d": "avg_pool1d", "AvgPool2d": "avg_pool2d",
-    "AdaptiveAvgPool1d": "adaptive_avg_pool1d", "AdaptiveAvgPool2d": "adaptive_avg_pool2d", "Flatten": _flatten,
-    "Unflatten": _unflatten, "Identity": lambda input: input,
-}  # fmt: skip
-_TWO = {
-    "MSELoss": "mse_loss", "L1Loss": "l1_loss", "HuberLoss": "huber_loss", "SmoothL1Loss": "smooth_l1_loss",
-    "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits", "KLDivLoss": "kl_div",
-    "HingeEmbeddingLoss": "hinge_embedding_loss", "SoftMarginLoss": "soft_margin_loss", "NLLLoss": "nll_loss",
-    "CrossEntropyLoss": "cross_entropy", "CosineSimilarity": "cosine_similarity",
-    "PairwiseDistance": "pairwise_distance",
-}  # fmt: skip
-_THREE = {
-    "CosineEmbeddingLoss": "cosine_embedding_loss", "MarginRankingLoss": "margin_ranking_loss",
-    "TripletMarginLoss": "triplet_margin_loss",
-}  # fmt: skip
-_tables: Any = (_ONE, _TWO, _THREE)
-for _count, _table in enumerate(_tables, 1):
-    for _name, _named in _table.items():
-        _function = getattr(functional, _named) if isinstance(_named, str) else _named
-        _taken = [p for p in inspect.signature(_function).parameters.values() if p.name not in ("training", "out")]
-        _doc = (_function.__doc__ or "Return the input.").replace("Return ", "A module that returns ", 1)
-        _shown = [p.name for p in _taken[_count:]] if _count == 1 else []
-        globals()[_name] = type(
-            _name, (_Function,),
-            {
-                "function": staticmethod(_function), "taken": inspect.Signature(_taken[_count:]), "__doc__": _doc,
-                "__module__": __name__, "shown": tuple(_shown[:3] if _name.startswith("Avg") else _shown),
-            },
-        )  # fmt: skip
+_OPERANDS = {"input", "target", "input1", "input2", "x1", "x2", "anchor", "positive", "negative"}
+_UNSHOWN = {"count_include_pad", "ceil_mode"}  # of averages
+
+
+def _module(name: str, function: Any) -> Any:
+    """Return the class of modules of a function."""
+    parameters = inspect.signature(function).parameters
+    taken = [p for p in parameters.values() if p.name not in {*_OPERANDS, "training", "out"}]
+    is_loss = "input" not in parameters or "target" in parameters
+    shown = [p.name for p in taken if not is_loss and not (p.name in _UNSHOWN and "Avg" in name)]
+    doc = (function.__doc__ or "Return the input.").replace("Return ", "A module that returns ", 1)
+    parts = {"function": staticmethod(function), "taken": inspect.Signature(taken), "shown": tuple(shown)}
+    return type(name, (_Function,), {"__doc__": doc, "__module__": __name__, **parts})
+
+
+_FUNCTIONS = functional.MODULES | {"Flatten": _flatten, "Unflatten": _unflatten, "Identity": lambda input: input}
+globals().update({name: _module(name, function) for name, function in _FUNCTIONS.items()})
 
 
 def uninitialised(*shape: int, device: Any = None, dtype: Any = None) -> Any:
@@ -112,7 +93,17 @@ class Layer(Module):
         return self.shows.format_map({**vars(self), "has_bias": getattr(self, "bias", None) is not None})
 
 
-class Linear(Layer):
+class _Drawn(Layer):
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        weight, bias = vars(self)["weight"], vars(self)["bias"]
+        init.kaiming_uniform_(weight, a=math.sqrt(5.0))
+        if bias is not None:
+            bound = 1.0 / math.sqrt(math.prod(weight.shape[1:]))
+            init.uniform_(bias, -bound, bound)
+
+
+class Linear(_Drawn):
     """x @ weight.T + bias: ``(..., in_features)`` to ``(..., out_features)``."""
 
     shows = "in_features={in_features}, out_features={out_features}, bias={has_bias}"
@@ -124,20 +115,9 @@ class Linear(Layer):
         self.bias = uninitialised(out_features, **factory) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
-        _drawn(self)
-
     def forward(self, input: Any) -> Any:
         """Return the product."""
         return functional.linear(input, self.weight, self.bias)
-
-
-def _drawn(layer: Any) -> None:
-    init.kaiming_uniform_(layer.weight, a=math.sqrt(5.0))
-    if layer.bias is not None:
-        bound = 1.0 / math.sqrt(math.prod(layer.weight.shape[1:]))
-        init.uniform_(layer.bias, -bound, bound)
 
 
 class Bilinear(Layer):
@@ -201,7 +181,7 @@ class PReLU(Layer):
 
     def forward(self, input: Any) -> Any:
         """Return the activation."""
-        return functional.TABLE["prelu"](input, self.weight)
+        return vars(functional)["prelu"](input, self.weight)
 
 
 # Normalisation.
@@ -221,13 +201,9 @@ class LayerNorm(_Normal):
     shows = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}, bias={has_bias}"
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         **factory: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
@@ -302,7 +278,7 @@ class BatchNorm2d(BatchNorm1d):
 # Convolution.
 
 
-class Conv2d(Module):
+class Conv2d(_Drawn):
     """Cross-correlation of ``(n, c, h, w)``; ``padding`` may be "same" or "valid"."""
 
     dims, transposed = 2, False
@@ -319,19 +295,12 @@ class Conv2d(Module):
             raise NotImplementedError(f"padding_mode={padding_mode!r}: pad by nn.functional.pad before the convolution")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         pairs = (kernel_size, stride, dilation, output_padding)
-        self.kernel_size, self.stride, self.dilation, self.output_padding = (self._each(x) for x in pairs)
-        self.padding = padding if isinstance(padding, str) else self._each(padding)
+        self.kernel_size, self.stride, self.dilation, self.output_padding = (windows.each(x, self.dims) for x in pairs)
+        self.padding = padding if isinstance(padding, str) else windows.each(padding, self.dims)
         channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         self.weight = uninitialised(channels[0], channels[1] // groups, *self.kernel_size, **factory)
         self.bias = uninitialised(out_channels, **factory) if bias else None
         self.reset_parameters()
-
-    def _each(self, x: Any) -> tuple[int, ...]:
-        return (x,) * self.dims if isinstance(x, int) else tuple(x)
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
-        _drawn(self)
 
     def forward(self, input: Any) -> Any:
         """Return the cross-correlation."""
@@ -342,7 +311,7 @@ class Conv2d(Module):
         """Return the arguments, but for those that are as usual."""
         said = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
         for name, usual in (("padding", 0), ("dilation", 1), ("output_padding", 0)):
-            if getattr(self, name) != self._each(usual):
+            if getattr(self, name) != (usual,) * self.dims:
                 said.append(f"{name}={getattr(self, name)}")
         said += [f"groups={self.groups}"] * (self.groups != 1) + ["bias=False"] * (self.bias is None)
         return ", ".join(said)
@@ -373,7 +342,7 @@ class ConvTranspose2d(Conv2d):
         )
 
 
-__all__ = [name for table in _tables for name in table]
+__all__ = list(_FUNCTIONS)
 __all__ += [
     "BatchNorm1d", "BatchNorm2d", "Bilinear", "Conv1d", "Conv2d", "ConvTranspose2d", "Embedding",
     "GroupNorm", "LayerNorm", "Linear", "PReLU",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -499,7 +499,7 @@ def _module_of(frame: list[Any], values: list[Any]) -> Module:
 # Containers: what they hold are attributes, named by number or by key.
 
 
-class _Numbered(Module):
+class _Numbered(Module, MutableSequence[Any]):
     """Attributes named 0, 1, ...: a list of them."""
 
     def _names(self) -> list[str]:
@@ -533,10 +533,9 @@ class _Numbered(Module):
         del items[index]
         self._set(items)
 
-    def append(self, x: Any) -> Self:
+    def append(self, x: Any) -> Self:  # type: ignore[override]
         """Add one at the end."""
-        self._set([*self, x])
-        return self
+        return self.extend([x])
 
     def insert(self, index: int, x: Any) -> None:
         """Put one before the one at this index."""
@@ -544,7 +543,7 @@ class _Numbered(Module):
         items.insert(index, x)
         self._set(items)
 
-    def extend(self, items: Iterable[Any]) -> Self:
+    def extend(self, items: Iterable[Any]) -> Self:  # type: ignore[override]
         """Add several at the end."""
         self._set([*self, *items])
         return self
@@ -600,17 +599,14 @@ class ParameterList(_Numbered):
         super()._set([Parameter(x) if isinstance(x, Tensor) and not _is_parameter(x) else x for x in items])
 
 
-class ModuleDict(Module):
+class ModuleDict(Module, MutableMapping[str, Any]):
     """A dict of modules, whose keys are names."""
 
     def __init__(self, modules: Any = ()) -> None:
         super().__init__()
         self.update(modules)
 
-    def update(self, modules: Any) -> None:
-        """Add those of a dict, or of pairs."""
-        for name, x in dict(modules).items():
-            self[name] = x
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __setitem__(self, name: str, x: Any) -> None:
         if hasattr(Module, name) or "." in name:
@@ -618,31 +614,16 @@ class ModuleDict(Module):
         setattr(self, name, x)
 
     def __getitem__(self, name: str) -> Any:
-        return dict(self.items())[name]
+        return {key: vars(self)[key] for key in self}[name]
 
     def __delitem__(self, name: str) -> None:
         delattr(self, name)
 
-    def items(self) -> Iterable[tuple[str, Any]]:
-        """Return names and what they stand for."""
-        return [(name, x) for name, x in vars(self).items() if isinstance(x, (Module, Tensor))]
-
-    def keys(self) -> Iterable[str]:
-        """Return the names."""
-        return dict(self.items()).keys()
-
-    def values(self) -> Iterable[Any]:
-        """Return what they stand for."""
-        return dict(self.items()).values()
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return iter([name for name, x in vars(self).items() if isinstance(x, (Module, Tensor))])
 
     def __len__(self) -> int:
-        return len(dict(self.items()))
-
-    def __contains__(self, name: object) -> bool:
-        return name in dict(self.items())
+        return sum(1 for _ in self)
 
 
 class ParameterDict(ModuleDict):

@@ -16,14 +16,7 @@ from tape.tensors.tensor import Tensor
 
 dropped: Any = vars(layers)["Dropout"]
 __all__ = [
-    "GRU",
-    "LSTM",
-    "RNN",
-    "GRUCell",
-    "LSTMCell",
-    "MultiheadAttention",
-    "RNNCell",
-    "TransformerEncoder",
+    "GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "MultiheadAttention", "RNNCell", "TransformerEncoder",
     "TransformerEncoderLayer",
 ]  # fmt: skip
 
@@ -54,6 +47,20 @@ _CELLS = {
 }
 
 
+def _weights(layer: Any, end: str, size: int, factory: dict[str, Any]) -> None:
+    """Set the weights of one layer of cells in one direction, and the biases if it has some."""
+    rows = _CELLS[layer.kind][0] * layer.hidden_size
+    shapes = {"weight_ih": (rows, size), "weight_hh": (rows, layer.hidden_size), "bias_ih": (rows,), "bias_hh": (rows,)}
+    for name, shape in shapes.items():
+        has = name.startswith("weight") or layer.bias
+        setattr(layer, name + end, uninitialised(*shape, **factory) if has else None)
+
+
+def _drawn(layer: Any) -> None:
+    for x in layer.parameters():
+        init.uniform_(x, -1.0 / math.sqrt(layer.hidden_size), 1.0 / math.sqrt(layer.hidden_size))
+
+
 class _Recurrent(Module):
     """Layers of cells, as RNN, LSTM and GRU share them; a cell of its own is one step of one layer."""
 
@@ -67,16 +74,10 @@ class _Recurrent(Module):
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.kind = nonlinearity if self.kind in ("tanh", "relu") else self.kind
-        rows = _CELLS[self.kind][0] * hidden_size
         for layer in range(num_layers):
-            size = hidden_size * (1 + bidirectional) if layer else input_size
             for end in self._ends(layer):
-                setattr(self, f"weight_ih{end}", uninitialised(rows, size, **factory))
-                setattr(self, f"weight_hh{end}", uninitialised(rows, hidden_size, **factory))
-                for name in ("bias_ih", "bias_hh") if bias else ():
-                    setattr(self, name + end, uninitialised(rows, **factory))
-        for x in self.parameters():
-            init.uniform_(x, -1.0 / math.sqrt(hidden_size), 1.0 / math.sqrt(hidden_size))
+                _weights(self, end, hidden_size * (1 + bidirectional) if layer else input_size, factory)
+        _drawn(self)
 
     def _ends(self, layer: int) -> tuple[str, ...]:
         return (f"_l{layer}", f"_l{layer}_reverse") if self.bidirectional else (f"_l{layer}",)
@@ -114,9 +115,8 @@ class _Recurrent(Module):
 
     def _along(self, x: Any, end: str, state: Any) -> tuple[list[Any], Any]:
         """Run one layer in one direction; return its outputs, in the order of the input, and its last state."""
-        w_x, w_h = getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}").t()
-        b_x, b_h = (getattr(self, name + end) if self.bias else None for name in ("bias_ih", "bias_hh"))
-        products, step, steps = functional.linear(x, w_x, b_x), _CELLS[self.kind][1], []
+        w_x, w_h, b_x, b_h = (getattr(self, n + end) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        products, step, steps, w_h = functional.linear(x, w_x, b_x), _CELLS[self.kind][1], [], w_h.t()
         rows = products.unbind()
         for row in reversed(rows) if end.endswith("reverse") else rows:
             h = matmul(state[0], w_h)
@@ -140,9 +140,8 @@ class _Gated(_Recurrent):
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, **factory: Any,
     ) -> None:  # fmt: skip
-        super().__init__(
-            input_size, hidden_size, num_layers, "", bias, batch_first, dropout, bidirectional, **factory
-        )  # fmt: skip
+        more = (bias, batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, num_layers, "", *more, **factory)
 
 
 class LSTM(_Gated):
@@ -159,25 +158,19 @@ class GRU(_Gated):
 
 class _Cell(Layer):
     kind, shows = "tanh", "{input_size}, {hidden_size}"
+    weight_ih: Any
+    weight_hh: Any
+    bias_ih: Any
+    bias_hh: Any
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "", **factory: Any
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size, self.bias, self.kind = (
-            input_size,
-            hidden_size,
-            bias,
-            nonlinearity or self.kind,
-        )
-        rows = _CELLS[self.kind][0] * hidden_size
-        self.weight_ih, self.weight_hh = (
-            uninitialised(rows, input_size, **factory),
-            uninitialised(rows, hidden_size, **factory),
-        )
-        self.bias_ih, self.bias_hh = (uninitialised(rows, **factory) if bias else None for _ in range(2))
-        for x in self.parameters():
-            init.uniform_(x, -1.0 / math.sqrt(hidden_size), 1.0 / math.sqrt(hidden_size))
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.kind = nonlinearity or self.kind
+        _weights(self, "", input_size, factory)
+        _drawn(self)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return the next state, of an LSTM the next two."""

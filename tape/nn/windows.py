@@ -18,6 +18,11 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "conv1d", "conv2d", "conv_transpose2d",
     "max_pool1d", "max_pool2d",
 ]  # fmt: skip
+MODULES = {
+    "MaxPool1d": "max_pool1d", "MaxPool2d": "max_pool2d", "AvgPool1d": "avg_pool1d", "AvgPool2d": "avg_pool2d",
+    "AdaptiveAvgPool1d": "adaptive_avg_pool1d", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
+}  # fmt: skip
+"""Functions by the names of their modules."""
 _OPS: Any = OPS
 
 
