@@ -38,9 +38,10 @@ MODULES: dict[str, Any] = {
 def _entered(names: str, doc: str, function: Any, run: Any, *more: Argument) -> Any:
     """Enter a function by its module's name, if it has one, and its own."""
     module, _, name = names.rpartition(" ")
-    run.__signature__ = inspect.Signature([*inspect.signature(function).parameters.values(), *more])
-    run.__name__ = run.__qualname__ = name
-    run.__doc__, run.__module__ = f"Return {doc}." if doc else function.__doc__, __name__
+    if doc:  # without, it is a function as it is, which compiled functions look at fast
+        run.__signature__ = inspect.Signature([*inspect.signature(function).parameters.values(), *more])
+        run.__name__ = run.__qualname__ = name
+        run.__doc__, run.__module__ = f"Return {doc}.", __name__
     NAMES.append(name)
     globals()[name] = run
     if module:

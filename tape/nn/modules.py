@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -499,7 +499,7 @@ def _module_of(frame: list[Any], values: list[Any]) -> Module:
 # Containers: what they hold are attributes, named by number or by key.
 
 
-class _Numbered(Module, MutableSequence[Any]):
+class _Numbered(Module):
     """Attributes named 0, 1, ...: a list of them."""
 
     def _names(self) -> list[str]:
@@ -533,7 +533,7 @@ class _Numbered(Module, MutableSequence[Any]):
         del items[index]
         self._set(items)
 
-    def append(self, x: Any) -> Self:  # type: ignore[override]
+    def append(self, x: Any) -> Self:
         """Add one at the end."""
         return self.extend([x])
 
@@ -543,12 +543,18 @@ class _Numbered(Module, MutableSequence[Any]):
         items.insert(index, x)
         self._set(items)
 
-    def extend(self, items: Iterable[Any]) -> Self:  # type: ignore[override]
+    def extend(self, items: Iterable[Any]) -> Self:
         """Add several at the end."""
         self._set([*self, *items])
         return self
 
     __iadd__ = extend
+
+    def pop(self, key: int = -1) -> Any:
+        """Take one out, and return it."""
+        x = self[key]
+        del self[key]
+        return x
 
 
 class Sequential(_Numbered):
@@ -599,31 +605,63 @@ class ParameterList(_Numbered):
         super()._set([Parameter(x) if isinstance(x, Tensor) and not _is_parameter(x) else x for x in items])
 
 
-class ModuleDict(Module, MutableMapping[str, Any]):
+class ModuleDict(Module):
     """A dict of modules, whose keys are names."""
 
     def __init__(self, modules: Any = ()) -> None:
         super().__init__()
         self.update(modules)
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    def update(self, modules: Any) -> None:
+        """Add those of a dict, or of pairs."""
+        for name, x in dict(modules).items():
+            self[name] = x
 
     def __setitem__(self, name: str, x: Any) -> None:
         if hasattr(Module, name) or "." in name:
             raise KeyError(f"{name!r} cannot be the name of a module")
         setattr(self, name, x)
 
+    def _held(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if isinstance(x, (Module, Tensor))}
+
     def __getitem__(self, name: str) -> Any:
-        return {key: vars(self)[key] for key in self}[name]
+        return self._held()[name]
 
     def __delitem__(self, name: str) -> None:
         delattr(self, name)
 
+    def pop(self, key: str) -> Any:
+        """Take one out, and return it."""
+        x = self[key]
+        del self[key]
+        return x
+
+    def clear(self) -> None:
+        """Take all out."""
+        for name in self:
+            del self[name]
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Return names and what they stand for."""
+        return self._held().items()
+
+    def keys(self) -> Iterable[str]:
+        """Return the names."""
+        return self._held().keys()
+
+    def values(self) -> Iterable[Any]:
+        """Return what they stand for."""
+        return self._held().values()
+
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name, x in vars(self).items() if isinstance(x, (Module, Tensor))])
+        return iter(self._held())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._held())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held()
 
 
 class ParameterDict(ModuleDict):

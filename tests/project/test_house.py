@@ -95,7 +95,7 @@ MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 29
-MOST_IN_ALL = {"kernels": (41_251, 110), "tape": (51_665, 172)}
+MOST_IN_ALL = {"kernels": (41_251, 110), "tape": (51_704, 172)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
