@@ -54,6 +54,7 @@ if _TYPE_CHECKING:
         implicit,
         interpolate,
         ndimage,
+        nn,
         numpy,
         ode,
         optim,
@@ -82,8 +83,8 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "distributions", "func", "implicit", "interpolate", "ndimage", "numpy", "ode", "optim", "optimize", "quadrature",
-    "signal", "sparse", "special", "stats", "uncertainty", "utils",
+    "distributions", "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optim", "optimize",
+    "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -109,7 +110,6 @@ __getattr__ = _found_in(
         **{name: f"tape.{name}" for name in _MODULES},
     },
     instead={
-        "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
@@ -124,10 +124,10 @@ __all__ = [
     "compile", "concat", "concatenate", "custom", "distributions", "dot", "e", "ensemble", "equal", "finfo",
     "first_nonfinite", "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed",
     "interpolate", "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul",
-    "max", "mean", "min", "mm", "mv", "nan", "ndimage", "newaxis", "numpy", "ode", "op_table", "optim", "optimize",
-    "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random",
-    "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state", "signal",
-    "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
+    "max", "mean", "min", "mm", "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optim",
+    "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
+    "signal", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",
 ]  # fmt: skip
 __all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
 __all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__

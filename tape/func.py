@@ -10,10 +10,11 @@ or the input of another transform around this one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tape.recording import record
+from tape.recording import record, views
 from tape.recording.to_python import numbers_of
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened
@@ -22,7 +23,10 @@ from tape.transforms import points, value_and_grad
 from tape.transforms.points import Evaluation, as_tensor, needs_graph, pulled, pushed, settle, zeros_for
 from tape.transforms.vmap import vmap
 
-__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
 
 Argnums = int | tuple[int, ...]
 _GRAD, _VJP, _JVP = "grad_and_value(f)(*args)", "vjp(f, *primals)", "jvp(f, primals, tangents)"
@@ -253,3 +257,76 @@ def jacfwd(
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """Return a function that gives the Hessian of ``func``: its gradient recorded, and one batched sweep of that."""
     return jacrev(jacrev(func, argnums), argnums)
+
+
+# Modules (tape.nn) as functions of their state.
+
+
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Return ``module(*args, **kwargs)`` with other parameters and buffers, by their names in its state.
+
+    What has no name in the dicts stays as it is. ``args`` that are no tuple are one argument. With ``tie_weights``
+    a value for one name of a shared parameter stands for all of them. ValueError for a name in two dicts, or values
+    that differ for a shared parameter; RuntimeError with ``strict`` for names that are missing or unknown.
+
+    >>> model = tape.nn.Linear(2, 1)
+    >>> functional_call(model, {"weight": tape.ones(1, 2), "bias": tape.zeros(1)}, tape.tensor([1.0, 2.0]))
+    tensor([3.])
+    """
+    several = parameter_and_buffer_dicts
+    dicts: Sequence[Mapping[str, Any]] = (several,) if isinstance(several, Mapping) else several
+    repeated = [name for name, count in Counter(name for names in dicts for name in names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+    values = {name: x for names in dicts for name, x in names.items()}
+    known = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+    if strict:
+        for word, names in (("Unexpected", values.keys() - known.keys()), ("Missing", known.keys() - values.keys())):
+            if names:
+                raise RuntimeError(f"{word} key(s): {', '.join(sorted(names))}.")
+    if tie_weights:
+        tied = {id(known[name]): x for name, x in values.items() if name in known}
+        if any(x is not tied.get(id(known.get(name)), x) for name, x in values.items()):
+            raise ValueError("functional_call got multiple values for a shared parameter; pass tie_weights=False")
+        values |= {name: tied[id(x)] for name, x in known.items() if id(x) in tied}
+    leaves, structure = flattened(module)
+    made = structure.filled(leaves)
+    for name, x in values.items():
+        path, _, last = name.rpartition(".")
+        setattr(made.get_submodule(path), last, x)
+    return made(*(args if isinstance(args, tuple) else () if args is None else (args,)), **(kwargs or {}))
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return parameters and buffers of modules of one class by their names, each stacked along a new first dim.
+
+    They are leaves, for an ensemble by ``vmap`` of a :func:`functional_call`. RuntimeError for no module, for classes
+    or modes that differ, and where a parameter requires grad in some of them.
+
+    >>> params, buffers = stack_module_state([tape.nn.Linear(2, 1) for _ in range(3)])
+    >>> params["weight"].shape
+    tape.Size([3, 1, 2])
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if len({type(model) for model in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    kinds = ([dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models])
+    params, buffers = ({name: _stacked(name, [n[name] for n in named]) for name in named[0]} for named in kinds)
+    return params, buffers
+
+
+def _stacked(name: str, tensors: list[Any]) -> Any:
+    if len({x.requires_grad for x in tensors}) > 1:
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
+    return views.stack(tensors).detach().requires_grad_(tensors[0].requires_grad)

@@ -147,7 +147,7 @@ class Unit(statements.Source):
         """Return the object file of the functions that have signatures."""
         calls = self.text.count("vectormath.") > MOST_COPIES
         control = bool(self.names.get("CONTROL"))  # few passes do, but for its loops over elements
-        module = statements.Module(self.name, control=control, calls=calls)
+        module = statements.NativeModule(self.name, control=control, calls=calls)
         for native in self.entries:
             module.export(native)
         if module.control:

@@ -245,7 +245,7 @@ def source_of(function: Any) -> Source:
     return source
 
 
-class Module:
+class NativeModule:
     """One LLVM module; functions of native source are added to it, each once for its types.
 
     Of ``control`` code, which few passes optimise, those that loop over elements and call nothing stand apart, in

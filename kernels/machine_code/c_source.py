@@ -20,7 +20,7 @@ from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.specs import Array
 from kernels.language.cache_files import text_of
 from kernels.language.expressions import UntranslatedError
-from kernels.machine_code.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, Parameter, parameters_of
+from kernels.machine_code.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, CallParameter, parameters_of
 from kernels.rules import banded_native, dense_native
 
 # Expressions and statements of native source as text of C, with C's types.
@@ -411,7 +411,7 @@ def c_files(functions: Mapping[str, tuple[CompiledCode, Sequence[str]]], header:
     return head, _HEAD.format(title=title, header=header) + "\n\n".join(defined) + "\n"
 
 
-def _parameter(parameter: Parameter) -> str:
+def _parameter(parameter: CallParameter) -> str:
     """Return how a parameter is declared."""
     kind, name = parameter.number.c, variable(parameter.name)
     if parameter.by_value:
@@ -419,14 +419,14 @@ def _parameter(parameter: Parameter) -> str:
     return f"const {kind} *{name}" if parameter.role == "argument" else f"{kind} *{name}"
 
 
-def _prototype(name: str, parameters: Sequence[Parameter], *first: str) -> str:
+def _prototype(name: str, parameters: Sequence[CallParameter], *first: str) -> str:
     head, indent = f"int64_t {name}(", " " * 4
     listed = [*first, *map(_parameter, parameters)] or ["void"]
     line = f"{head}{', '.join(listed)})"
     return line if len(line) <= 100 else f"{head}\n{indent}" + f",\n{indent}".join(listed) + ")"  # noqa: PLR2004
 
 
-def _declarations(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
+def _declarations(name: str, code: CompiledCode, parameters: Sequence[CallParameter]) -> str:
     lines = [f"/* {name}:"]
     for parameter in parameters:
         shape = "" if parameter.by_value else f", shape {parameter.spec.shape}"
@@ -437,7 +437,7 @@ def _declarations(name: str, code: CompiledCode, parameters: Sequence[Parameter]
     return "\n".join([*lines, "*/", size, f"{_prototype(name, parameters)};", f"{inner};"])
 
 
-def _definitions(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
+def _definitions(name: str, code: CompiledCode, parameters: Sequence[CallParameter]) -> str:
     module = CModule(name, code.source)
     run = module.function("run", ["int64_t"])
     constants = [_constant(f"{name}_constant{k}", array) for k, array in enumerate(code.constants)]
@@ -454,7 +454,7 @@ def _definitions(name: str, code: CompiledCode, parameters: Sequence[Parameter])
     )
 
 
-def _outer(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
+def _outer(name: str, code: CompiledCode, parameters: Sequence[CallParameter]) -> str:
     """Return the function that has a workspace of its own."""
     size = code.work + ALIGNED
     values = ", ".join(["(void *)start", *(variable(p.name) for p in parameters)])

@@ -56,7 +56,7 @@ NUMBERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Parameter:
+class CallParameter:
     """What a native function takes: a number, if it is an ``argument`` of no dimensions, or an address."""
 
     name: str
@@ -86,7 +86,7 @@ class Parameter:
         )
 
 
-def parameters_of(code: CompiledCode, names: Sequence[str] = ()) -> list[Parameter]:
+def parameters_of(code: CompiledCode, names: Sequence[str] = ()) -> list[CallParameter]:
     """Return what native functions take, in their order: arguments, outputs, gradients.
 
     ``names`` are those of the arguments, if they have any. TypeError if these are not as many as the arguments, and for
@@ -102,10 +102,10 @@ def parameters_of(code: CompiledCode, names: Sequence[str] = ()) -> list[Paramet
     unknown = {spec.dtype.name for spec in specs} - NUMBERS.keys()
     if unknown:
         raise TypeError(f"native code takes and returns {', '.join(NUMBERS)}, not {', '.join(sorted(unknown))}")
-    parameters: list[Parameter] = []
+    parameters: list[CallParameter] = []
     for name, spec, role in zip([*names, *outputs, *gradients], specs, roles, strict=True):
         strides = spec.strides if role == "argument" else dense(spec.shape, spec.dtype.itemsize)
-        parameters.append(Parameter(_identifier(name, {p.name for p in parameters}), spec, strides, role))
+        parameters.append(CallParameter(_identifier(name, {p.name for p in parameters}), spec, strides, role))
     return parameters
 
 
@@ -287,7 +287,7 @@ class PointerArgument:
     result, read-only. An address is an int, a ``c_void_p``, a pointer of ctypes, or what its ``byref`` returns.
     """
 
-    def __init__(self, parameter: Parameter) -> None:
+    def __init__(self, parameter: CallParameter) -> None:
         self.parameter = parameter
 
     def __repr__(self) -> str:
@@ -305,7 +305,7 @@ class PointerArgument:
         raise TypeError(f"{self.parameter.name}: an array or an address is wanted, not {type(value).__name__}")
 
 
-def misfit(parameter: Parameter, value: Any, *, placed: bool = True) -> str:
+def misfit(parameter: CallParameter, value: Any, *, placed: bool = True) -> str:
     """Return why a parameter does not take an array; "" if it does, shape and strides looked at if ``placed``."""
     spec, name = parameter.spec, parameter.name
     if not isinstance(value, np.ndarray) or value.dtype != spec.dtype or not value.flags.aligned:
@@ -356,7 +356,7 @@ class NativeFunction:
     It holds no lock and may be called by several threads. Called from Python it does the same, slower.
     """
 
-    def __init__(self, code: CompiledCode, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, code: CompiledCode, parameters: Sequence[CallParameter]) -> None:
         self.code = code
         self.parameters = tuple(p for p in parameters if p.role != "output" or p.spec.shape)
         self.scalars = tuple(p for p in parameters if p.role == "output" and not p.spec.shape)
@@ -423,7 +423,7 @@ def native_function(code: CompiledCode, names: tuple[str, ...] = ()) -> NativeFu
     return NativeFunction(code, parameters_of(code, names))
 
 
-def _array(parameter: Parameter, value: Any) -> Any:
+def _array(parameter: CallParameter, value: Any) -> Any:
     """Return a number as an array, and an array for a result that is not wanted."""
     if value is None and parameter.role != "argument":
         return np.empty(parameter.spec.shape, parameter.spec.dtype)
@@ -431,7 +431,7 @@ def _array(parameter: Parameter, value: Any) -> Any:
     return np.asarray(value, parameter.spec.dtype) if by_value else value
 
 
-def _names(parameters: Sequence[Parameter]) -> str:
+def _names(parameters: Sequence[CallParameter]) -> str:
     return ", ".join(p.name for p in parameters)
 
 
@@ -456,7 +456,7 @@ def _typed(function: NativeFunction) -> Any:
     return native
 
 
-def _accepted(parameter: Parameter, kind: Any) -> Any:
+def _accepted(parameter: CallParameter, kind: Any) -> Any:
     """Return the type that an argument is cast to; TypingError if there is none."""
     spec, dtype = parameter.spec, parameter.number.numba
     if parameter.by_value and isinstance(kind, (types.Number, types.Boolean)):
@@ -480,7 +480,7 @@ def _address(context: Any, builder: Any, address: int) -> Any:
 def _emit(function: NativeFunction, context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Append the instructions of a call."""
     bad: Any = I64(0)
-    places: dict[Parameter, Any] = {}
+    places: dict[CallParameter, Any] = {}
     for k in reversed(range(len(args))):
         parameter, kind, value = function.parameters[k], signature.args[k], args[k]
         if isinstance(kind, types.Array):
@@ -515,7 +515,7 @@ def _slot(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return builder.ptrtoint(place, I64)
 
 
-def _fits(builder: Any, parameter: Parameter, kind: Any, array: Any) -> Any:
+def _fits(builder: Any, parameter: CallParameter, kind: Any, array: Any) -> Any:
     """Return whether an array has the shape and the strides that were recorded; None if nothing need be looked at."""
     shape = parameter.spec.shape or (1,) * kind.ndim
     extents = cgutils.unpack_tuple(builder, array.shape, kind.ndim)

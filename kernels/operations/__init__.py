@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels.operations import (
     bands,
+    convolutions,
     decompositions,
     factorizations,
     interpolation,
@@ -16,6 +17,6 @@ from kernels.operations import (
 from kernels.rules.op import OPS
 
 __all__ = [
-    "OPS", "arithmetic", "bands", "decompositions", "factorizations", "interpolation", "pointwise", "reductions",
-    "softmax", "solves", "special", "views",
+    "OPS", "arithmetic", "bands", "convolutions", "decompositions", "factorizations", "interpolation", "pointwise",
+    "reductions", "softmax", "solves", "special", "views",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
 
 if TYPE_CHECKING:
-    from tape.autograd import forward_ad, functional
+    from tape.autograd import forward_ad, functional, profiler
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
 __getattr__ = getattr_of(
@@ -29,12 +29,14 @@ __getattr__ = getattr_of(
         "GradcheckError": "tape.autograd.gradcheck",
         "gradcheck": "tape.autograd.gradcheck",
         "gradgradcheck": "tape.autograd.gradcheck",
+        "profiler": "tape.autograd.profiler",
     },
 )
 __all__ = [
     "AccumulateGrad", "Function", "GradcheckError", "Node", "Variable", "backward", "detect_anomaly", "enable_grad",
     "forward_ad", "functional", "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_grad_enabled",
-    "no_grad", "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
+    "no_grad", "once_differentiable", "profiler", "set_detect_anomaly", "set_grad_enabled",
+    "set_multithreading_enabled",
 ]  # fmt: skip
 
 

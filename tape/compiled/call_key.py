@@ -547,7 +547,7 @@ def some(entries: Iterable[str], thing: str, most: int = _MOST) -> list[str]:
     return [*shown[:most], *[f"and {counted(len(shown) - most, thing)} more"] * (len(shown) > most)]
 
 
-def told_of_state(state: Any, programs: int, *, reverse: bool) -> list[str]:
+def told_of_state(state: Any, programs: int) -> list[str]:
     """Return what is told of a state: so many programs, of the first one more than of others."""
     lines = []
     if state.dynamic:
@@ -565,7 +565,10 @@ def told_of_state(state: Any, programs: int, *, reverse: bool) -> list[str]:
         guards = [
             f"guard at {line}{of}: missed {missed[line]} times" for (line, _), of in zip(counts, many, strict=True)
         ]
-        lines += [f"      {line}" for line in (*some(guards, "guarded line", most), *_tier(program, reverse=reverse))]
+        lines += [
+            f"      {line}"
+            for line in (*some(guards, "guarded line", most), *_tier(program, reverse=program.runs_back))
+        ]
     if further := state.programs[programs:]:
         hits = sum(program.hits for program in further)
         lines.append(f"    and {counted(len(further), 'program')} more, replayed {hits:,} times")

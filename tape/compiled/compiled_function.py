@@ -92,7 +92,6 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
     _by: Differentiated | None = None  # what a gradient function was made of
-    _runs_back = False  # whether its programs compute gradients, too
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
@@ -247,7 +246,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         overhead = self._overhead
         tries = overhead.allows_replays() or (overhead.allows_recordings() and not current.goes_back)
         program = current.programs[0] if current.programs else None
-        waits = program is not None and program.waits(reverse=self._runs_back)
+        waits = program is not None and program.waits(reverse=program.runs_back)
         meets = bool(current.outside) and current.meets(call)
         current.met += meets
         if not tries or waits or meets:
@@ -289,7 +288,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if current.goes_back or current.shares(call.values) or not overhead.allows_recordings():
             return self._timed(call, current)
         # a gradient is made again where it writes to what another argument sees
-        apart = self._runs_back or current.reads_alone or not is_separated(call.values)
+        apart = call.chosen is not None or current.reads_alone or not is_separated(call.values)
         return self._recorded(current, call) if apart else self._watched(current, call)
 
     def _differed(self, program: CompiledProgram, current: Specialization) -> None:
@@ -332,7 +331,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             if isinstance(direct[0].runs, TensorPlan):
                 direct[0].runs.meet(values)
             return
-        machine = program._first.get(self._runs_back)
+        machine = program._first.get(program.runs_back)
         if not is_ready(program, machine):
             return
         if state.planned.get(program, 0) >= MOST_TIMES:
@@ -542,6 +541,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """
         states = [s for known in self._keys.values() for s in known if s.is_saved and s.is_current()]
         programs = [(program, state.signature) for state in states for program in state.programs]
+        programs = [pair for pair in programs if pair[0].runs_back == (self._by is not None)]
         native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._by)
 
     def graph(self, *, reverse: bool = True) -> Graph:
@@ -560,7 +560,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
         Without ``reverse``, that it needs for what calls of this function compute.
         """
-        return self._latest().memory(reverse=self._runs_back if reverse is None else reverse)
+        program = self._latest()
+        return program.memory(reverse=program.runs_back if reverse is None else reverse)
 
     def loops(self, *, reverse: bool | None = None) -> str:
         """Return the loops that the latest program is compiled as: see :meth:`tape.Program.loops`.
@@ -568,7 +569,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         Without ``reverse``, those of what calls of this function compute. ProgramError if there is no program, or if
         the interpreter has to run it.
         """
-        return self._latest().loops(reverse=self._runs_back if reverse is None else reverse)
+        program = self._latest()
+        return program.loops(reverse=program.runs_back if reverse is None else reverse)
 
     def profile(self, *args: Any, reverse: bool = False, **kwargs: Any) -> Profile:
         """Time the program of a call: see :meth:`tape.Program.profile`. The function is called until there is one.
@@ -597,7 +599,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         state = next(s for states in self._keys.values() for s in states if program in s.programs)
         if self._dynamic or state.dynamic:
             raise ProgramError(f"calls stay dynamic\n{self.explain()}")
-        return program.native_code(reverse=self._runs_back), named(
+        return program.native_code(reverse=program.runs_back), named(
             self.__wrapped__ if self._by is None else self._by.function, state.signature.names
         )
 
@@ -617,7 +619,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             leaves = [repr(fixed[i]) if i in fixed else told_of_leaf(kind) for i, kind in enumerate(key[2])]
             lines.append(f"  signature ({', '.join(some(leaves, 'value'))})")
             for state in states:
-                lines += told_of_state(state, 1 + FEW * (key == shown[-1][0]), reverse=self._runs_back)
+                lines += told_of_state(state, 1 + FEW * (key == shown[-1][0]))
         if len(self._keys) > FEW_SIGNATURES:
             lines.append(f"  and {counted(len(self._keys) - FEW_SIGNATURES, 'signature')} before")
         return "\n".join(lines)

@@ -46,6 +46,7 @@ _NUMBERS = (float, int, np.float64, np.float32)
 class GradientProgram(CompiledProgram):
     """The program of a function that returns a number, with the gradient by some of its arguments."""
 
+    runs_back = True
     places: list[int]  # which gradients, of those of all floating arguments, and in which order
     structure: Structure
     form: str  # how value and gradient are returned
@@ -104,7 +105,10 @@ class CompiledGradient(CompiledFunction):
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
-        """Take a call apart; None for one that is refused, or whose results can be differentiated further."""
+        """Take a call apart; None for one that is refused, or whose results are of one kind or another.
+
+        Where results can be differentiated further, it is a call of the function that differentiates, as of any other.
+        """
         numbers = self._numbers
         if len(set(numbers)) != len(numbers) or not all(type(i) is int and 0 <= i < len(args) for i in numbers):
             return None
@@ -112,11 +116,16 @@ class CompiledGradient(CompiledFunction):
             tuple(args[i] for i in numbers) if numbers is self._by.argnums else args[numbers[0]]
         )
         known = [x.dtype in _FLOATS if type(x) in (np.ndarray, Tensor) else type(x) in _NUMBERS for x in leaves]
-        if not leaves or not all(known) or any(map(_requires_grad, leaves)):
+        if not leaves or not all(known):
             return None
+        if any(map(_requires_grad, leaves)):
+            return super()._taken(args, kwargs)
         call = call_of(args, kwargs, self._fixed, (*self._values, *numbers), leaves)
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
-            return None
+            if not any(isinstance(x, Tensor) for x in leaves):
+                return None  # arrays, or tensors where they depend on what requires grad
+            call = call_of(args, kwargs, self._fixed, self._values)
+            return call._replace(key=(*call.key, self._reaches_out))
         chosen = _values_of(call, numbers)
         return call._replace(chosen=(chosen, structure)) if len(chosen) == len(leaves) else None
 
@@ -131,10 +140,9 @@ class CompiledGradient(CompiledFunction):
         parts = by.transform, function, argnums, has_aux, self.static, self.traced, self.check, self.mode, self.budget
         return _made_again, parts
 
-    _runs_back = True
-
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
-        assert isinstance(program, GradientProgram)
+        if not isinstance(program, GradientProgram):
+            return super()._direct_form(program)
         structure, kind = program.structure, _FORMS.get(program.form)
         if kind is None or not program._single or program.specs or program.on_tensors:
             return None
@@ -148,8 +156,7 @@ class CompiledGradient(CompiledFunction):
         return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
-        assert call.chosen is not None
-        return self._called_as(call, call.chosen[0])
+        return super()._run(call, inputs) if call.chosen is None else self._called_as(call, call.chosen[0])
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         by = {i + len(args) if i < 0 else i for i in self._numbers if type(i) is int and -len(args) <= i < len(args)}
@@ -177,7 +184,8 @@ class CompiledGradient(CompiledFunction):
         return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
-        assert call.chosen is not None
+        if call.chosen is None:
+            return super()._record(call, current)
         chosen, structure = call.chosen
         apart = current.may_repeat or is_separated(call.values)
         inputs = inputs_of(call.values, (lambda x: clone(input_of(x))) if apart else input_of)
@@ -223,9 +231,10 @@ class CompiledGradient(CompiledFunction):
         return self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
-        assert call.chosen is not None
-        chosen, structure = call.chosen
         super()._finished(program, call)
+        if call.chosen is None:
+            return program
+        chosen, structure = call.chosen
         program.__class__ = GradientProgram
         assert isinstance(program, GradientProgram)
         nodes = program._recipe.nodes

@@ -48,6 +48,7 @@ class CompiledProgram(Program):
     """
 
     __module__ = "tape"
+    runs_back = False  # whether a replay computes gradients
     _exactly = True
     _order = "K"
     path: tuple[bytes, ...]  # the values that its guards expect, in order; a loop is one mark

@@ -221,6 +221,11 @@ def _ours(frame: FrameType) -> bool:
     return module.partition(".")[0] in PACKAGES and not module.startswith("tape.examples")
 
 
+def package_of(module: Any) -> str:
+    """Return the package of a module, by its name; none for those whose objects hold what users change."""
+    return "" if f"{module}.".startswith("tape.nn.") else str(module).partition(".")[0]
+
+
 def users_frame(frame: FrameType | None) -> tuple[FrameType | None, int]:
     """Return the user's frame that stands above a frame of ours, and how far."""
     steps = 0

@@ -1,9 +1,10 @@
 """Nested structures, of tensors, arrays and numbers: taken apart and put together again.
 
-Dicts (in the order of their keys), lists, tuples, named tuples and dataclasses are structures; everything else is a
-leaf, and None is a leaf or part of the structure, as :func:`flattened` is told. Fields of a dataclass that hold neither
-a structure nor numbers belong to the structure: strings, functions, flags, and ints unless they are declared
-``float``. A dataclass is rebuilt field by field, frozen or with slots, without ``__init__`` and ``__post_init__``.
+Dicts (in the order of their keys), lists, tuples, named tuples and dataclasses are structures, and so is what has a
+method ``__structure__``, which takes itself apart (:class:`tape.nn.Module`); everything else is a leaf, and None is a
+leaf or part of the structure, as :func:`flattened` is told. Fields of a dataclass that hold neither a structure nor
+numbers belong to the structure: strings, functions, flags, and ints unless they are declared ``float``. A dataclass is
+rebuilt field by field, frozen or with slots, without ``__init__`` and ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -89,7 +91,10 @@ class Structure:
             return [tree[key] for key in self.keys] if tree.keys() == set(self.keys) else None
         if isinstance(tree, (tuple, list)):
             return list(tree) if len(tree) == len(self.keys) else None
-        return [getattr(tree, key) for key in self.keys]
+        try:
+            return [operator.attrgetter(key)(tree) for key in self.keys]
+        except AttributeError:  # a module of others
+            return None
 
     def __len__(self) -> int:
         """Return the number of leaves."""
@@ -128,7 +133,8 @@ class Structure:
 
 
 def _step(kind: type, key: Any) -> str:
-    return f".{key}" if hasattr(kind, "_fields") or dataclasses.is_dataclass(kind) else f"[{key!r}]"
+    named = hasattr(kind, "_fields") or dataclasses.is_dataclass(kind) or hasattr(kind, "__structure__")
+    return f".{key}" if named else f"[{key!r}]"
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -162,7 +168,10 @@ def _opened(tree: Any) -> Opened | None:
         for key in tree:
             empty[key] = None
         return keys, tuple(tree.values()), {}, functools.partial(mapping_of, empty, keys)
-    return _opened_dataclass(tree) if dataclasses.is_dataclass(kind) else None
+    if dataclasses.is_dataclass(kind):
+        return _opened_dataclass(tree)
+    opens = getattr(kind, "__structure__", None)
+    return None if opens is None else opens(tree)
 
 
 def dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:

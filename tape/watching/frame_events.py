@@ -32,6 +32,7 @@ from kernels.language import jit
 from kernels.language.cache_files import is_untraced
 from kernels.native.memory import where
 from kernels.programs.program import native
+from tape.tensors.bytecode import package_of
 from tape.tensors.tensor import Tensor
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite", "jax", "jaxlib")) | sys.stdlib_module_names
@@ -63,7 +64,7 @@ class CodeReads(NamedTuple):
 
 def is_decided(package: Any) -> bool:
     """Whether a module, by its name, belongs to a package whose functions depend on what they are given alone."""
-    first = str(package).partition(".")[0]
+    first = package_of(package)
     if first.startswith("namedtuple_"):  # what the standard library writes for a named tuple
         return True
     return first in _DECIDED and first not in _UNDECIDED and not str(package).startswith("numpy.random")
@@ -315,7 +316,6 @@ def drawn_since(states: Iterable[tuple[str, Any, Any]]) -> str:
 
 
 # What runs in this thread during a call: frames as they begin, and in some of them chosen instructions.
-#
 # Python 3.12 and later report single instructions (``sys.monitoring``, PEP 669); before it the thread is traced.
 
 _Tracer = Callable[[FrameType, str, Any], Any]

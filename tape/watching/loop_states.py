@@ -21,7 +21,7 @@ import numpy as np
 import kernels
 from kernels import PACKAGES
 from tape.tensors import dtypes, modes
-from tape.tensors.bytecode import CodeStep, ControlFlow
+from tape.tensors.bytecode import CodeStep, ControlFlow, package_of
 from tape.tensors.pytrees import METHODS, Structure
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
@@ -206,7 +206,7 @@ class _Look:
 
     def _named(self, value: Any, name: str, depth: int) -> Any:
         module = value.__name__ if isinstance(value, types.ModuleType) else module_of(value)
-        package = str(module).partition(".")[0]
+        package = package_of(module)
         if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
             return Same(value)
         variables = dict(vars(value))

@@ -26,6 +26,7 @@ import numpy as np
 
 from kernels import PACKAGES
 from kernels.foundation.specs import word_at
+from tape.tensors.bytecode import package_of
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
 from tape.watching import frame_events
@@ -191,7 +192,7 @@ class Snapshots:
             return _METHOD, value.__func__, value.__self__
         if is_opaque(value) or reads_state(value):
             self.unseen.append(f"{name}, a {name_of(kind)}")
-        whole = issubclass(kind, _WHOLE) or module_of(kind).partition(".")[0] in _OURS or is_known(value)
+        whole = issubclass(kind, _WHOLE) or package_of(module_of(kind)) in _OURS or is_known(value)
         whole = whole and not (is_method(value) or is_one_of(kind, _CONTAINERS))
         if whole or id(value) in self._known:
             return _OBJECT, value, ()
@@ -323,9 +324,8 @@ def slots_of(kind: type) -> tuple[str, ...]:
 
 def classes_of(kind: type) -> list[type]:
     """Return a class and its bases, as far as they can be changed, and are not taken to stay as they are."""
-    return [
-        x for x in bases_of(kind) if is_made(x) and module_of(x).partition(".")[0] not in (*_OURS, "numpy", "scipy")
-    ]
+    stay = (*_OURS, "numpy", "scipy")
+    return [x for x in bases_of(kind) if is_made(x) and package_of(module_of(x)) not in stay]
 
 
 def classes_in(expected: Any) -> dict[int, type]:
@@ -381,13 +381,13 @@ def is_known(value: Any) -> bool:
         return is_decided(module_of(value))
     if is_made(kind):  # an object; some are part of their package
         holder = sys.modules.get(module_of(kind), types)
-        return module_of(kind).partition(".")[0] in SKIPPED and any(x is value for x in vars(holder).values())
+        return package_of(module_of(kind)) in SKIPPED and any(x is value for x in vars(holder).values())
     if issubclass(kind, (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)):
         return True
     module = value.__module__ if kind is types.FunctionType else read(value, "__module__") if callable(value) else None
     if module == "builtins":
         module = module_of(kind)
-    return type(module) is str and module.partition(".")[0] in (*SKIPPED, *_LOGS)
+    return type(module) is str and package_of(module) in (*SKIPPED, *_LOGS)
 
 
 def is_same_key(key: Any, other: Any) -> bool:
@@ -470,7 +470,7 @@ def is_opaque(value: Any, follows: tuple[tuple[str, Any], ...] = ()) -> bool:
     base = _base_of(kind)
     if base is object or issubclass(kind, _OPENED):
         return issubclass(kind, random.SystemRandom)
-    module = module_of(base).partition(".")[0]
+    module = package_of(module_of(base))
     if module in (*_OURS, "numpy", "scipy", "jax", "jaxlib"):
         return frame_events.entry_of_class(base, "__next__") is not MISSING
     name = name_of(base) if module == "builtins" else f"{module}.{name_of(base)}"

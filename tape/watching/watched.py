@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from kernels import PACKAGES
-from tape.tensors.bytecode import steps_of
+from tape.tensors.bytecode import package_of, steps_of
 from tape.tensors.tensor import Tensor
 from tape.watching import frame_events, snapshots
 from tape.watching.frame_events import MISSING, entry_of_class, is_decided, module_of, read
@@ -294,7 +294,7 @@ class Finder:
         for number, kind in kinds.items():
             if ("class", number) not in self.watches:
                 self.watches["class", number] = made = ClassWatch(kind, self._snapshots)
-                called = any(module_of(x).partition(".")[0] in PACKAGES for x in frame_events.bases_of(kind))
+                called = any(package_of(module_of(x)) in PACKAGES for x in frame_events.bases_of(kind))
                 for function in map(snapshots.function_of, snapshots.entries_of(kind).values()):
                     if called and function is not None:  # replays call it as well
                         self._inner[id(function.__code__)] = function.__code__
@@ -421,7 +421,7 @@ def changed_of(watches: Iterable[Watch]) -> str:
 
 def _is_ours(module: Any) -> bool:
     """Whether code is the house's own, by the name of its module: it is taken to stay as it is."""
-    return type(module) is str and module.partition(".")[0] == "tape"
+    return type(module) is str and package_of(module) == "tape"
 
 
 def _name_of(value: Any) -> str:

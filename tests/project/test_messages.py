@@ -70,7 +70,6 @@ def test_a_planted_name_is_found() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("nn", "layer"),
         ("fft", "complex"),
         ("complex64", "complex"),
         ("jit", "compile"),

@@ -91,6 +91,7 @@ def test_all_holds_every_public_name() -> None:
         "interpolate",
         "linalg",
         "ndimage",
+        "nn",
         "numpy",
         "ode",
         "optim",

@@ -1,0 +1,9 @@
+"""PyTorch's ``torch.nn``: modules, layers, losses, initialisations."""
+
+from tape.nn import functional, init, layers, modules, sequences, utils
+from tape.nn.layers import *  # noqa: F403
+from tape.nn.modules import *  # noqa: F403
+from tape.nn.sequences import *  # noqa: F403
+
+__all__ = ["functional", "init", "utils"]
+__all__ += layers.__all__ + modules.__all__ + sequences.__all__

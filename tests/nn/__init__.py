@@ -1,0 +1,1 @@
+"""Tests of tape.nn: modules, layers, losses, programs beside PyTorch."""
