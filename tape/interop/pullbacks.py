@@ -187,7 +187,7 @@ class ForeignCall(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the pullback, which a compiled function has anew for each call."""
         ctx.framework, ctx.f, *operands = inputs
-        ctx.pull, ctx.arrays = _pulls.pop(id(output))  # what is saved of memory that has been handed out is a copy
+        ctx.pull, ctx.arrays = _pulls.pop(id(output))  # alive: copies are saved, none that gradcheck moves
         ctx.floating = [y.is_floating_point() for y in output]
         ctx.save_for_backward(*operands)
 
