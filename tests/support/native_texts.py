@@ -25,7 +25,7 @@ _HASH = re.compile(r"_[0-9a-f]{24}\b")
 
 def texts_of(unit: Unit) -> list[str]:
     """Return the LLVM text of a unit before it is optimised: of its code, and of its loops that stand apart."""
-    module = statements.Module(unit.name, control=bool(unit.names.get("CONTROL")))
+    module = statements.NativeModule(unit.name, control=bool(unit.names.get("CONTROL")))
     for native in unit.entries:
         module.export(native)
     return [_HASH.sub("", str(part)) for part in (module.ir, module.loops)]
