@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tape.interop import pullbacks
-from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Pull, of_floating
+from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Framework, Pull, of_floating, spread
 from tape.tensors.tensor import Tensor
 
 __all__ = ["from_jax", "to_jax"]
@@ -34,7 +35,7 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> jax.jit(jax.grad(to_jax(lambda x: (x**3).sum())))(jnp.ones(3))
     Array([3., 3., 3.], dtype=float32)
     """
-    known: dict[Any, tuple[FlatCall, tuple[Any, ...]]] = {}
+    known: dict[Any, tuple[FlatCall, Any]] = {}
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -43,9 +44,10 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
         if key not in known:
             traced = any(isinstance(x, jax.core.Tracer) for x in operands)
             arrays = [np.ones(x.shape, x.dtype) if traced else np.asarray(x) for x in operands]
-            known[key] = flat, tuple(map(_shape_of, pullbacks.pulled(flat, arrays, record=False)[0]))
-        flat, shapes = known[key]
-        return flat.filled(_as_jax(flat, shapes)(*operands))
+            shapes = tuple(map(_shape_of, pullbacks.pulled(flat, arrays, record=False)[0]))
+            known[key] = flat, _as_jax(flat, shapes)
+        flat, run = known[key]
+        return flat.filled(run(*operands))
 
     return call
 
@@ -66,10 +68,11 @@ def _as_jax(f: Any, shapes: tuple[Any, ...]) -> Any:
         return jax.pure_callback(host, list(shapes), *operands, vmap_method="sequential")
 
     def backward(operands: Any, cotangents: Any) -> Any:
-        gs = [g for g, shape in zip(cotangents, shapes, strict=True) if _is_floating(shape)]
-        of_slopes = tuple([_shape_of(x) for x in operands if _is_floating(x)])
-        slopes = iter(_as_jax(pullbacks.pullback(f, len(operands)), of_slopes)(*operands, *gs))
-        return tuple([next(slopes) if _is_floating(x) else np.zeros(x.shape, jax.dtypes.float0) for x in operands])
+        gs = compress(cotangents, map(_is_floating, shapes))
+        of_slopes = tuple(map(_shape_of, filter(_is_floating, operands)))
+        slopes = _as_jax(pullbacks.pullback(f, len(operands)), of_slopes)(*operands, *gs)
+        nothing = [np.zeros(x.shape, jax.dtypes.float0) for x in operands]
+        return tuple(spread(slopes, map(_is_floating, operands), nothing))
 
     run.defvjp(lambda *operands: (run(*operands), operands), backward)
     return run
@@ -96,40 +99,23 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _Jax:
+def _is_floating(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
+
+
+class _Jax(Framework):
     """How tape calls and differentiates JAX's functions."""
 
-    @staticmethod
-    def called(f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull | None]:
+    floating = staticmethod(_is_floating)
+    vjp, jvp, vmap = map(staticmethod, (jax.vjp, jax.jvp, jax.vmap))
+
+    @classmethod
+    def called(cls, f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull | None]:
         run, moving = of_floating(f, list(map(_array, arrays)), _is_floating)
         if not wanted:
             return list(map(np.array, run(*moving)[1])), None
         _, pull, results = jax.vjp(run, *moving, has_aux=True)
         return list(map(np.array, results)), lambda gs: list(map(np.array, pull(tuple(map(_array, gs)))))
-
-    @staticmethod
-    def pullback(f: Any, count: int) -> Any:
-        def run(*operands: Any) -> Any:
-            moving, inputs = of_floating(f, operands[:count], _is_floating)
-            return jax.vjp(moving, *inputs, has_aux=True)[1](tuple(operands[count:]))
-
-        return run
-
-    @staticmethod
-    def pushforward(f: Any, count: int) -> Any:
-        def run(*operands: Any) -> Any:
-            moving, inputs = of_floating(f, operands[:count], _is_floating)
-            return jax.jvp(moving, inputs, list(operands[count:]), has_aux=True)[1]
-
-        return run
-
-    @staticmethod
-    def mapped(f: Any, in_dims: tuple[int | None, ...]) -> Any:
-        return jax.vmap(lambda *x: tuple(f(*x)), in_axes=in_dims)
-
-
-def _is_floating(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.floating))
 
 
 def _array(a: Array) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from itertools import compress, repeat
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +20,6 @@ from tape.tensors.tensor import Tensor
 Array = np.ndarray[Any, Any]
 Pull = Callable[[Sequence[Array]], list[Array | None]]
 """A pullback from cotangents of the floating results to gradients of the floating operands."""
-
-SELF = object()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,20 +82,19 @@ def of_floating(
     f: Callable[..., Sequence[Any]], operands: Sequence[Any], floating: Callable[[Any], bool]
 ) -> tuple[Callable[..., tuple[tuple[Any, ...], list[Any]]], list[Any]]:
     """Return a function of the floating ones of operands, and these; it returns the floating results, and all."""
+    flags = list(map(floating, operands))
 
     def run(*moving: Any) -> tuple[tuple[Any, ...], list[Any]]:
-        results = list(f(*spread(moving, operands, floating)))
-        return tuple([y for y in results if floating(y)]), results
+        results = list(f(*spread(moving, flags, operands)))
+        return tuple(filter(floating, results)), results
 
-    return run, [x for x in operands if floating(x)]
+    return run, list(compress(operands, flags))
 
 
-def spread(
-    moving: Sequence[Any], operands: Sequence[Any], floating: Callable[[Any], bool], still: Any = SELF
-) -> list[Any]:
-    """Return what belongs to the floating operands, and for the others these themselves, or ``still``."""
+def spread(moving: Iterable[Any], flags: Iterable[bool], others: Iterable[Any] = repeat(None)) -> list[Any]:
+    """Return what moves where flags are set, and else the others."""
     values = iter(moving)
-    return [next(values) if floating(x) else x if still is SELF else still for x in operands]
+    return [next(values) if flag else other for flag, other in zip(flags, others, strict=False)]
 
 
 # Functions of tape
@@ -148,24 +146,44 @@ def separate(result: Array, arrays: Sequence[Array]) -> Array:
 # Functions of others
 
 
-class Framework(Protocol):
+class Framework:
     """What a bridge says of its framework; cotangents and tangents are of what is floating."""
 
-    @staticmethod
-    def called(f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull | None]:
-        """Call a function of the framework's arrays with NumPy's; return NumPy's, and the pullback if ``wanted``."""
+    floating: ClassVar[Callable[..., bool]]
+    """Whether an array's dtype is floating."""
+    vjp: ClassVar[Callable[..., Any]]
+    jvp: ClassVar[Callable[..., Any]]
+    vmap: ClassVar[Callable[..., Any]]
 
-    @staticmethod
-    def pullback(f: Any, count: int) -> Any:
+    @classmethod
+    def called(cls, f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull | None]:
+        """Call a function of the framework's arrays with NumPy's; return NumPy's, and the pullback if ``wanted``."""
+        raise NotImplementedError
+
+    @classmethod
+    def pullback(cls, f: Any, count: int) -> Any:
         """Return the pullback of a function of ``count`` arrays: one of these and of cotangents."""
 
-    @staticmethod
-    def pushforward(f: Any, count: int) -> Any:
+        def run(*operands: Any) -> Any:
+            moving, inputs = of_floating(f, operands[:count], cls.floating)
+            return cls.vjp(moving, *inputs, has_aux=True)[1](operands[count:])
+
+        return run
+
+    @classmethod
+    def pushforward(cls, f: Any, count: int) -> Any:
         """Return how results move: a function of ``count`` arrays and of tangents."""
 
-    @staticmethod
-    def mapped(f: Any, in_dims: tuple[int | None, ...]) -> Any:
+        def run(*operands: Any) -> Any:
+            moving, inputs = of_floating(f, operands[:count], cls.floating)
+            return cls.jvp(moving, tuple(inputs), operands[count:], has_aux=True)[1]
+
+        return run
+
+    @classmethod
+    def mapped(cls, f: Any, in_dims: tuple[int | None, ...]) -> Any:
         """Return the function of batches, which are the first axis of results."""
+        return cls.vmap(lambda *x: tuple(f(*x)), in_dims)
 
 
 _pulls: dict[int, tuple[Pull | None, list[Array]]] = {}  # by the id of results, on the way to their contexts
@@ -195,12 +213,12 @@ class ForeignCall(Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Return gradients, by a function of the framework's own if they are recorded."""
         operands = ctx.saved_tensors
-        gs = [g for g, floating in zip(cotangents, ctx.floating, strict=True) if floating]
+        gs = list(compress(cotangents, ctx.floating))
         if is_grad_enabled():
             slopes = ForeignCall.apply(ctx.framework, ctx.framework.pullback(ctx.f, len(operands)), *operands, *gs)
         else:
             slopes = [None if g is None else from_numpy(g) for g in ctx.pull([g.detach().numpy() for g in gs])]
-        return None, None, *spread(slopes, operands, Tensor.is_floating_point, None)
+        return None, None, *spread(slopes, map(Tensor.is_floating_point, operands))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -208,7 +226,7 @@ class ForeignCall(Function):
         operands, pairs = ctx.saved_tensors, zip(ctx.saved_tensors, tangents[2:], strict=True)
         moved = [zeros_like(x) if t is None else t for x, t in pairs if x.is_floating_point()]
         push = ctx.framework.pushforward(ctx.f, len(operands))
-        return tuple(spread(ForeignCall.apply(ctx.framework, push, *operands, *moved), ctx.floating, bool, None))
+        return tuple(spread(ForeignCall.apply(ctx.framework, push, *operands, *moved), ctx.floating))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], framework: type[Framework], f: Any, *operands: Any) -> Any:

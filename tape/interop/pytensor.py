@@ -52,7 +52,7 @@ class _TapeOp(Op):  # type: ignore[misc]
 
     def make_node(self, *operands: Any) -> Any:
         variables = [pt.as_tensor_variable(x) for x in operands]
-        dtype = np.result_type(*[x.dtype for x in variables if x.dtype.startswith("float")] or ["float64"])
+        dtype = np.result_type(*[x.dtype for x in filter(_is_floating, variables)] or ["float64"])
         return Apply(self, variables, [pt.tensor(dtype=str(dtype), shape=(None,) * n) for n in self.ndims])
 
     def perform(self, node: Any, inputs: Sequence[Any], output_storage: Any) -> None:
@@ -65,10 +65,13 @@ class _TapeOp(Op):  # type: ignore[misc]
             pt.zeros_like(y) if isinstance(g.type, type(disconnected_type)) else g
             for y, g in zip(outputs, cotangents, strict=True)
         ]
-        moving = [x for x in inputs if x.dtype.startswith("float")]
-        of_it = _TapeOp(pullbacks.pullback(self.f, len(inputs)), tuple([x.ndim for x in moving]))
-        slopes = iter(of_it.make_node(*inputs, *gs).outputs)
-        return [next(slopes) if x.dtype.startswith("float") else disconnected_type() for x in inputs]
+        of_it = _TapeOp(pullbacks.pullback(self.f, len(inputs)), tuple([x.ndim for x in filter(_is_floating, inputs)]))
+        nothing = [disconnected_type() for _ in inputs]
+        return pullbacks.spread(of_it.make_node(*inputs, *gs).outputs, map(_is_floating, inputs), nothing)
 
     def connection_pattern(self, node: Any) -> list[list[bool]]:
-        return [[x.dtype.startswith("float")] * len(node.outputs) for x in node.inputs]
+        return [[_is_floating(x)] * len(node.outputs) for x in node.inputs]
+
+
+def _is_floating(x: Any) -> bool:
+    return bool(x.dtype.startswith("float"))

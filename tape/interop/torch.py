@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from tape import func
 from tape.interop import pullbacks
-from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Pull, of_floating, spread
+from tape.interop.pullbacks import Array, FlatCall, ForeignCall, Framework, Pull, of_floating, spread
 from tape.recording.creation import from_numpy
 from tape.tensors.tensor import Tensor
 from tape.transforms.vmap import vmap
@@ -118,13 +119,13 @@ class _TapeCall(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         operands, run = ctx.saved_tensors, ctx.run
-        gs = [g for g, floating in zip(cotangents, ctx.floating, strict=True) if floating]
+        gs = list(compress(cotangents, ctx.floating))
         if not run.record or (torch.is_grad_enabled() and any(x.requires_grad for x in (*operands, *gs))):
             again = _Run(pullbacks.pullback(run.f, len(operands)), record=torch.is_grad_enabled())
             slopes = _TapeCall.apply(again, *operands, *gs)
         else:
             slopes = [None if g is None else _from_array(g) for g in run.pull(list(map(_array, gs)))]
-        return None, *spread(slopes, operands, torch.is_floating_point, None)
+        return None, *spread(slopes, map(torch.is_floating_point, operands))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
@@ -136,7 +137,7 @@ class _TapeCall(torch.autograd.Function):  # type: ignore[misc]
             moving, inputs = of_floating(f, both[:count], Tensor.is_floating_point)
             return func.jvp(lambda *x: moving(*x)[0], tuple(inputs), both[count:])[1]
 
-        return tuple(spread(_TapeCall.apply(_Run(push, record=False), *operands, *moved), ctx.floating, bool, None))
+        return tuple(spread(_TapeCall.apply(_Run(push, record=False), *operands, *moved), ctx.floating))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, run: _Run, *operands: Any) -> Any:
@@ -146,11 +147,14 @@ class _TapeCall(torch.autograd.Function):  # type: ignore[misc]
         return results, (0,) * len(results)
 
 
-class _Torch:
+class _Torch(Framework):
     """How tape calls and differentiates PyTorch's functions."""
 
-    @staticmethod
-    def called(f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull]:
+    floating = staticmethod(torch.is_floating_point)
+    vjp, jvp, vmap = map(staticmethod, (torch.func.vjp, torch.func.jvp, torch.func.vmap))
+
+    @classmethod
+    def called(cls, f: Any, arrays: Sequence[Array], wanted: bool) -> tuple[list[Array], Pull]:
         operands = list(map(_from_array, arrays))
         versions = [x._version for x in operands]
         moving = [x.requires_grad_(wanted) for x in operands if x.is_floating_point()]
@@ -169,26 +173,6 @@ class _Torch:
             return [None if g is None else g.numpy() for g in slopes]
 
         return list(map(_array, results)), pull
-
-    @staticmethod
-    def pullback(f: Any, count: int) -> Any:
-        def run(*operands: Any) -> Any:
-            moving, inputs = of_floating(f, operands[:count], torch.is_floating_point)
-            return torch.func.vjp(moving, *inputs, has_aux=True)[1](tuple(operands[count:]))
-
-        return run
-
-    @staticmethod
-    def pushforward(f: Any, count: int) -> Any:
-        def run(*operands: Any) -> Any:
-            moving, inputs = of_floating(f, operands[:count], torch.is_floating_point)
-            return torch.func.jvp(moving, tuple(inputs), operands[count:], has_aux=True)[1]
-
-        return run
-
-    @staticmethod
-    def mapped(f: Any, in_dims: tuple[int | None, ...]) -> Any:
-        return torch.func.vmap(lambda *x: tuple(f(*x)), in_dims=in_dims)
 
 
 def _array(x: Any) -> Array:

@@ -35,6 +35,15 @@ def total(f: Any) -> Any:
     return of
 
 
+def check_operation(f: Any, x: Any) -> None:
+    """Check derivatives of an operation both ways, to second order, and of a batch."""
+    assert gradcheck(f, x, check_forward_ad=True)
+    assert gradgradcheck(f, x)
+    batch = tape.stack([x, x + 1]).detach()
+    by_rows = [tape.func.grad(f)(row).numpy() for row in batch]
+    np.testing.assert_allclose(tape.vmap(tape.func.grad(f))(batch).numpy(), by_rows, rtol=1e-12)
+
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning", "ignore:Numba will use object")
 
 
@@ -127,11 +136,7 @@ def test_tape_differentiates_functions_of_pytorch(torch: Any) -> None:
 
     f = from_torch(lambda x: torch.exp(x).sum() * x[0])
     x = tape.tensor(X, requires_grad=True)
-    assert gradcheck(f, x, check_forward_ad=True)
-    assert gradgradcheck(f, x)
-    batch = tape.stack([x, x + 1]).detach()
-    by_rows = [tape.func.grad(f)(row).numpy() for row in batch]
-    np.testing.assert_allclose(tape.vmap(tape.func.grad(f))(batch).numpy(), by_rows, rtol=1e-12)
+    check_operation(f, x)
     both = tape.compile(tape.value_and_grad(lambda x: f(x) ** 2))
     for k in range(5):
         _, slope = both(X + k)
@@ -200,11 +205,7 @@ def test_tape_differentiates_functions_of_jax(jax: Any) -> None:
     jnp = jax.numpy
     f = from_jax(jax.jit(lambda x: jnp.exp(x).sum() * x[0]))
     x = tape.tensor(X, requires_grad=True)
-    assert gradcheck(f, x, check_forward_ad=True)
-    assert gradgradcheck(f, x)
-    batch = tape.stack([x, x + 1]).detach()
-    by_rows = [tape.func.grad(f)(row).numpy() for row in batch]
-    np.testing.assert_allclose(tape.vmap(tape.func.grad(f))(batch).numpy(), by_rows, rtol=1e-12)
+    check_operation(f, x)
     solve = from_jax(lambda x: jnp.linalg.solve(jnp.eye(4) * 3, x) + jax.nn.relu(x))
     both = tape.compile(tape.value_and_grad(lambda x: (solve(x) ** 2).sum()))
     for k in range(5):
