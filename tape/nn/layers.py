@@ -25,6 +25,7 @@ class _Function(Module):
     function: Callable[..., Any]
     taken: inspect.Signature
     shown: tuple[str, ...]
+    trains: bool  # whether the function is told if it is in training
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class _Function(Module):
     def forward(self, *operands: Any) -> Any:
         """Return what the function does."""
         named = {name: getattr(self, name) for name in self.taken.parameters}
-        if "training" in inspect.signature(type(self).function).parameters:
+        if self.trains:
             named["training"] = self.training
         return type(self).function(*operands, **named)
 
@@ -70,7 +71,8 @@ def _module(name: str, function: Any) -> Any:
     shown = [p.name for p in taken if not is_loss and not (p.name in _UNSHOWN and "Avg" in name)]
     doc = (function.__doc__ or "Return the input.").replace("Return ", "A module that returns ", 1)
     parts = {"function": staticmethod(function), "taken": inspect.Signature(taken), "shown": tuple(shown)}
-    return type(name, (_Function,), {"__doc__": doc, "__module__": __name__, **parts})
+    parts |= {"trains": "training" in parameters, "__doc__": doc, "__module__": __name__}
+    return type(name, (_Function,), parts)
 
 
 _FUNCTIONS = functional.MODULES | {"Flatten": _flatten, "Unflatten": _unflatten, "Identity": lambda input: input}

@@ -20,6 +20,7 @@ from tape.engine.custom_function import Function
 from tape.recording.creation import as_tensor, empty
 from tape.tensors import dtypes
 from tape.tensors.grad_modes import no_grad
+from tape.tensors.hooks import Registered, RemovableHandle
 from tape.tensors.modes import current, is_grad_enabled
 from tape.tensors.tensor import AccumulateGrad, Tensor, read_extras
 
@@ -56,15 +57,6 @@ class _Keys(NamedTuple):
 
     def __repr__(self) -> str:
         return "<All keys matched successfully>" if not any(self) else tuple.__repr__(self)
-
-
-class _Handle:
-    def __init__(self, hooks: dict[int, Any], number: int) -> None:
-        self.hooks, self.number = hooks, number
-
-    def remove(self) -> None:
-        """Take the hook away."""
-        self.hooks.pop(self.number, None)
 
 
 class _Passed(Function):
@@ -151,9 +143,6 @@ def _changed(gradients: tuple[Any, ...], by_hook: Any, name: str) -> tuple[Any, 
     return changed
 
 
-_numbers = itertools.count()
-
-
 class Module:
     """A part of a model, PyTorch's ``nn.Module``: set tensors and modules as attributes, and write ``forward``.
 
@@ -171,7 +160,7 @@ class Module:
     training = True
     _buffers: Mapping[str, bool] = {}  # names of buffers, and whether they belong to the state
     _standing: frozenset[str] = frozenset()  # in a copy: names of what stands for parameters
-    _hooks: Mapping[str, dict[int, Any]] = {}
+    _hooks: Mapping[str, Any] = {}  # of Registered
     forward: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -192,38 +181,38 @@ class Module:
             result = result if changed is None else changed
         return result if gradients is None else gradients.left(result)
 
-    def _hook(self, when: str, hook: Any, *, prepend: bool = False) -> _Handle:
+    def _hook(self, when: str, hook: Any, *, prepend: bool = False) -> RemovableHandle:
         if "_hooks" not in vars(self):
-            self._hooks = {name: {} for name in ("pre", "post", "back", "back_pre")}
-        hooks, number = self._hooks[when], next(_numbers)
-        others = {**hooks} if prepend else {}
-        for name in others:
-            del hooks[name]
-        hooks.update({number: hook, **others})
-        return _Handle(hooks, number)
+            self._hooks = {name: Registered() for name in ("pre", "post", "back", "back_pre")}
+        hooks = self._hooks[when]
+        others = [*hooks] if prepend else []
+        handle = RemovableHandle(hooks, hook)
+        for number in others:
+            hooks[number] = hooks.pop(number)
+        return handle
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> _Handle:
+    ) -> RemovableHandle:
         """Call ``hook(module, args)`` before ``forward``; what it returns, if anything, are the arguments."""
         return self._hook("pre", (hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
-    ) -> _Handle:
+    ) -> RemovableHandle:
         """Call ``hook(module, args, result)`` after ``forward``; what it returns, if anything, is the result."""
         if always_call:
             raise NotImplementedError("register_forward_hook: always_call=True is not supported")
         return self._hook("post", (hook, with_kwargs), prepend=prepend)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> _Handle:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` when both are there; it may return other ``grad_input``.
 
         They are tuples by position, None for what has no gradient. In compiled functions calls are dynamic.
         """
         return self._hook("back", hook, prepend=prepend)
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> _Handle:
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_output)`` before the module's backward; it may return other ``grad_output``."""
         return self._hook("back_pre", hook, prepend=prepend)
 

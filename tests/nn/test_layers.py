@@ -9,20 +9,13 @@ import pytest
 import tape
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:reduction. 'mean':UserWarning", "ignore:Using padding='same':UserWarning"
-)
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:reduction. 'mean':UserWarning", "ignore:Using padding='same':UserWarning"),
+]
 RTOL = 1e-9
 torch.set_num_threads(1)
 QUICK = {"Linear", "BatchNorm2d", "Conv2d", "LSTM", "MultiheadAttention", "cross_entropy", "mse_loss", "gelu"}
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Any:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def numbers(*shape: int, seed: int = 0, positive: bool = False) -> Any:

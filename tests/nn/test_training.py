@@ -13,17 +13,10 @@ import pytest
 import tape
 
 pytorch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("float64")
 STEPS = 20
 pytorch.set_num_threads(1)
 PROGRAMS: dict[str, Callable[[Any], Any]] = {}
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Any:
-    before = pytorch.get_default_dtype()
-    pytorch.set_default_dtype(pytorch.float64)
-    yield
-    pytorch.set_default_dtype(before)
 
 
 def program(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
