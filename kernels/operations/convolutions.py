@@ -132,9 +132,7 @@ def _max_pool(x: Array, *, kernel: Pair, how: How, more: Pair) -> tuple[Array, A
     """Return the maxima and where each stands in the image, flat; a nan is the largest, the first of equals counts."""
     stride, padding, dilation, _ = how
     wide = _padded(x, padding, more, -np.inf)
-    sizes = tuple(
-        [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(wide.shape[2:], kernel, stride, dilation, strict=True)]
-    )
+    sizes = tuple(map(conv_size, wide.shape[2:], kernel, stride, (0, 0), dilation))
     windows = _windows(wide, sizes, kernel, stride, dilation)
     best, at = windows[:, :, 0, 0].copy(), np.zeros((*x.shape[:2], *sizes), np.int64)
     for k in range(1, kernel[0] * kernel[1]):

@@ -315,11 +315,12 @@ def _cofactors_along_two(t: Any, x: Any, a: Any) -> Any:
     """Return how cofactors move along t and x, in any order; of invertible matrices alone."""
     inverted = inverse(a)
     along_t, along_x = np.matmul(inverted, t), np.matmul(inverted, x)
+    along_both = np.matmul(along_t, along_x)
     by_t, by_x, by_both = (
         np.sum(np.where(np.eye(a.shape[-1], dtype=bool), m, 0.0), axis=(-2, -1))[..., None, None]
-        for m in (along_t, along_x, np.matmul(along_t, along_x))
+        for m in (along_t, along_x, along_both)
     )
-    moved = np.matmul(along_t, along_x) + np.matmul(along_x, along_t) - by_x * along_t - by_t * along_x
+    moved = along_both + np.matmul(along_x, along_t) - by_x * along_t - by_t * along_x
     whole = np.matmul(moved, inverted) + (by_t * by_x - by_both) * inverted
     return np.linalg.det(a)[..., None, None] * turned(whole)
 
