@@ -261,7 +261,7 @@ def differing_nodes(ones: list[ProgramNode], others: list[ProgramNode]) -> list[
 
 
 def same_but_views(ones: Steps, others: Steps) -> bool:
-    """Whether steps do the same to the same nodes, where parameters of views by ints may be left out in some."""
+    """Whether steps do the same to the same nodes, where parameters of views by indices may be left out in some."""
     known = dict[Any, int]()
     try:
         return len(ones.words) == len(others.words) and _known_by(known, ones) == _known_by(known, others)
@@ -273,38 +273,68 @@ def _known_by(known: dict[Any, int], steps: Steps) -> bytes:
     """Return the words of steps, with kinds that do the same by one number."""
     words, starts, traits = np.array(steps.words), np.array(steps.starts, np.int64), []
     for op, form, params, count in steps.kinds:
-        static = () if isinstance(op, View) and by_ints(op, params) else params
+        static = () if by_index(op) else params
         traits.append((op, form and (form.specs, form.spec, form.wanted), exact(static), count))
     words[starts] = np.array([known.setdefault(each, len(known)) for each in traits], np.int64)[words[starts]]
     return words.tobytes()
 
 
-def by_ints(op: Any, params: tuple[Any, ...]) -> bool:
-    """Whether parameters are those of a view by ints, which where it begins tells as well."""
-    index = params[0] if op.indexes and params and type(params[0]) is tuple else (None,)
-    return all(type(item) in (int, type(...)) for item in index)
+def by_index(op: Any) -> bool:
+    """Whether an operation shows a basic index, which the part's spec and where it begins tell as well."""
+    return isinstance(op, View) and op.indexes
 
 
-def index_by_ints(whole: Spec, part: Spec, offset: int) -> tuple[int | slice, ...]:
-    """Return the index by ints whose view begins so many bytes behind the whole; ValueError if there is none."""
-    axes = range(len(whole.shape))
-    pairs = [*zip(whole.shape, whole.strides, strict=True)]
-    seen = [(n, s) for n, s in zip(part.shape, part.strides, strict=True)]
-    for kept in itertools.combinations(axes, len(seen)):
-        both = zip([pairs[axis] for axis in kept], seen, strict=True)
-        if any(n != m or (s != t and n > 1) for (n, s), (m, t) in both):
+def index_of(whole: Spec, part: Spec, offset: int) -> tuple[int | slice | None, ...]:
+    """Return the basic index whose view begins so many bytes behind the whole; ValueError if there is none."""
+    axes, seen = range(len(whole.shape)), [*zip(part.shape, part.strides, strict=True)]
+    long = [(m, t) for m, t in seen if m != 1]
+    for kept in itertools.combinations(axes, len(long)):
+        steps = {axis: _step_along(whole, axis, m, t, part.size) for axis, (m, t) in zip(kept, long, strict=True)}
+        if None in steps.values():
             continue
-        key: list[int | slice] = [slice(None) for _ in axes]
-        picked = sorted(set(axes).difference(kept), key=lambda axis: -abs(pairs[axis][1]))
-        rest = offset - sum(min((n - 1) * s, 0) for n, s in map(pairs.__getitem__, picked))
-        for axis in picked:
-            n, step = pairs[axis]
-            at = min(max(rest // abs(step), 0), n - 1) if step else 0
-            rest -= at * abs(step)
-            key[axis] = at if step >= 0 else n - 1 - at
-        if rest == 0:
-            return tuple(key)
-    raise ValueError(f"no index by ints shows {part} of {whole} at {offset}")
+        lengths = {axis: m for axis, (m, _) in zip(kept, long, strict=True)}
+        starts = _starts(whole, {axis: (lengths[axis] - 1) * (steps[axis] or 0) for axis in kept}, offset)
+        if starts is None and part.size:
+            continue
+        items: list[int | slice] = [*(starts or [0] * len(axes))]
+        for axis in kept:
+            items[axis] = _slice(items[axis], lengths[axis], steps[axis])
+        key, ends, at = list[int | slice | None](), iter(kept), 0
+        for m, _ in seen:
+            end = at if m == 1 else next(ends) + 1
+            key += [None] if m == 1 else items[at:end]
+            at = end
+        return (*key, *items[at:])
+    raise ValueError(f"no basic index shows {part} of {whole} at {offset}")
+
+
+def _step_along(whole: Spec, axis: int, count: int, stride: int, size: int) -> int | None:
+    """Return the step of a slice of an axis that shows so many elements at this stride; None if there is none."""
+    n, s = whole.shape[axis], whole.strides[axis]
+    if not size:
+        return 1 if count <= n else None
+    step, rest = (1, stride) if s == 0 else divmod(stride, s)
+    return step if rest == 0 and step and (count - 1) * abs(step) < n else None
+
+
+def _starts(whole: Spec, spans: dict[int, int], offset: int) -> list[int] | None:
+    """Return where each axis is begun, of which some are shown from there so far; None if nothing begins there."""
+    starts = [0] * len(whole.shape)
+    rest = offset - sum(min((n - 1) * s, 0) for n, s in zip(whole.shape, whole.strides, strict=True))
+    for axis in sorted(range(len(starts)), key=lambda axis: -abs(whole.strides[axis])):
+        n, s, span = whole.shape[axis], whole.strides[axis], spans.get(axis, 0)
+        low, high = max(0, -span), n - 1 - max(0, span)
+        if s < 0:
+            low, high = n - 1 - high, n - 1 - low
+        at = min(max(rest // abs(s) if s else 0, low), high)
+        rest -= at * abs(s)
+        starts[axis] = n - 1 - at if s < 0 else at
+    return starts if rest == 0 else None
+
+
+def _slice(start: Any, count: int, step: Any) -> slice:
+    stop = start + count * step
+    return slice(start, stop if stop >= 0 else None, step)
 
 
 @functools.cache

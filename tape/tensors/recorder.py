@@ -25,7 +25,7 @@ from kernels.language import jit
 from kernels.native.memory import where
 from kernels.operations import OPS
 from kernels.programs.program import Lines, ProgramError, ProgramNode, Recipe, StepKind
-from kernels.programs.recording import Tables, by_ints
+from kernels.programs.recording import Tables, by_index
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
 from tape.tensors.bytecode import LineMarks
@@ -233,12 +233,12 @@ class ProgramRecorder(Recorder):
     def _params_of(self, op: Any, result: Tensor, params: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the parameters of a step: those of a view are its form's, of which there are not too many.
 
-        Views by ints are alike, whatever the ints are: in loops these are others in each iteration.
+        Views by indices are alike, whatever these are: in loops they are others in each iteration.
         """
         if not isinstance(op, View) or not is_view(result):
             return params
         params = result._form.params  # type: ignore[union-attr]
-        return () if self.tables.finds_repeats and by_ints(op, params) else params
+        return () if self.tables.finds_repeats and by_index(op) else params
 
     def _wants_of(self, x: Any) -> bool:
         node = self.node_of(x) if isinstance(x, Tensor) else None

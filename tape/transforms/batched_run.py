@@ -20,7 +20,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.views import Copy, View
 from kernels.operations import OPS
 from kernels.programs.program import ProgramNode, Recipe
-from kernels.programs.recording import index_by_ints
+from kernels.programs.recording import index_of
 from tape.engine import kinds
 from tape.engine.double_backward import Derivation, derived
 from tape.engine.kind_rules import Operand, Planned, apart, whole
@@ -481,9 +481,9 @@ class ProgramRun:
 
     def compute(self, step: Planned, operands: Sequence[int], result: int) -> Any:
         """Return the result of a step; None for a write or a guard."""
-        if isinstance(step.op, View) and step.op.indexes and not step.params:  # a view by ints
+        if isinstance(step.op, View) and step.op.indexes and not step.params:  # by an index
             shown, part = self.nodes[operands[0]], self.nodes[result]
-            key = index_by_ints(shown.spec, part.spec, part.offset - shown.offset)
+            key = index_of(shown.spec, part.spec, part.offset - shown.offset)
             return indexing.index(self.tensor(operands[0]), key)
         return run_batched(step, list(map(self.operand, operands)), self.nodes[result].spec)
 

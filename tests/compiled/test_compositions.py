@@ -161,12 +161,14 @@ PICKS: dict[str, Function] = {
     "one of one": lambda x: x[:, None][1, 0, 2] * x[None][0, 1, 3],
     "written": lambda x: (y := x.clone(), y[1].mul_(x[0]), (y * y[1, 1]).sum())[-1],
     "in a loop": lambda x: sum(x[k % 3, k % 4] * x[(k + 1) % 3, 0] for k in range(12)),
+    "many slices": lambda x: sum((x.repeat(9, 9)[k % 5 : 9 + k // 5, k % 7 : 25] ** 2).mean() for k in range(80)),
+    "backwards": lambda x: sum((x.flip(1).T[k % 4, None, k % 3 :, None] ** 2).sum() for k in range(80)),
 }
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("name", PICKS)
-def test_views_by_ints_are_differentiated_twice(name: str) -> None:
+def test_views_by_indices_are_differentiated_twice(name: str) -> None:
     """Programs know them by where they begin."""
     function = PICKS[name]
     compiled = tape.compile(function, mode="eager")

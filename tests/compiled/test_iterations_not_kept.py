@@ -204,6 +204,22 @@ def test_a_short_recipe_stands_for_the_whole_one(function: Callable[..., Any], m
 
 
 @pytest.mark.quick
+def test_views_that_a_process_took_before_change_nothing() -> None:
+    """Some views are known by their index, the first ones of a pattern: these are recorded as all others are."""
+    x = tape.tensor(F[:1999], requires_grad=True)
+    for k in range(300, 364):
+        x[k : k + 3]
+
+    def parts(x: Any, a: Any, f: Any) -> Any:
+        return parts_backwards(x, a, f[:1999], STEPS)
+
+    compiled = tape.compile(tape.value_and_grad(parts), mode="eager", check="never")
+    for _ in range(3):
+        compiled(X * 0.5, 0.97, F[:1999])
+    assert compiled.programs[0]._recipe.skipped
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("before", range(5))
 def test_what_is_not_kept_begins_where_no_part_is_needed(before: int) -> None:
     """Wherever a period is found, two recordings do: no part of data is read that an iteration not kept has made."""
