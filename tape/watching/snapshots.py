@@ -36,7 +36,7 @@ SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "iterto
 """Packages whose functions are not looked into."""
 _LOGS = ("logging", "warnings")  # nor of these, which show what they are given
 _ABSTRACT = frozenset(("abc", "typing", "collections.abc"))  # modules of classes that read no attributes
-_HIDDEN = (METHODS, "_mmap")  # what the house, or NumPy, notes in objects
+_HIDDEN = (METHODS, "_mmap", "__signature__")  # what the house, NumPy or ``help`` notes in objects
 _LEVELS = ("level", "disabled", "parent", "manager", "_disable")
 """Attributes of loggers that decide what they log."""
 DEEPEST, MOST, PLAIN_IN_ONE = 64, 1 << 16, 16  # numbers and texts in a container count for one object
