@@ -6,7 +6,7 @@ import numpy as np
 
 from kernels.native import memory, structs
 from kernels.native.c_api import A_SIMPLE, ArrayObject, call_word
-from kernels.native.memory import HEADER, copy_bytes, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.memory import HEADER, copy_bytes, load_f4, load_f8, load_i8, pointer_f4, pointer_f8, store_i8, word
 from kernels.native.objects_native import elements
 from kernels.native.structs import (
     Bucket,
@@ -79,11 +79,13 @@ def begin(h: SweepHeader, root, keys):
 
 def fill(pointer, elements, item, number):
     if item == 8:
-        for i in range(elements):
-            store_f8(pointer + 8 * i, number)
+        wide = pointer_f8(pointer)
+        for i in range(np.uint64(elements)):
+            wide[i] = number
     else:
-        for i in range(elements):
-            store_f4(pointer + 4 * i, number)
+        single, narrow = pointer_f4(pointer), np.float32(number)
+        for i in range(np.uint64(elements)):
+            single[i] = narrow
 
 
 def write_out(bucket: Bucket, elements, item):
@@ -99,11 +101,13 @@ def write_out(bucket: Bucket, elements, item):
 def fold(target, source, elements, item):
     """Add one whole gradient buffer to another."""
     if item == 8:
-        for i in range(elements):
-            store_f8(target + 8 * i, load_f8(target + 8 * i) + load_f8(source + 8 * i))
+        wide, wide_source = pointer_f8(target), pointer_f8(source)
+        for i in range(np.uint64(elements)):
+            wide[i] += wide_source[i]
     else:
-        for i in range(elements):
-            store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
+        single, single_source = pointer_f4(target), pointer_f4(source)
+        for i in range(np.uint64(elements)):
+            single[i] += single_source[i]
 
 
 def gradient_buffer(bucket: Bucket, buckets, elements, item, covers):
@@ -214,9 +218,10 @@ def enter(h, table: PullbackRun, slot):
 
 def add_scaled(target, source, elements, factor):
     """Add to a gradient buffer of doubles what another has, but for what is nothing, times a factor."""
+    wide = pointer_f8(target)
     for i in range(elements):
         if load_i8(source + 8 * i) != LEAST_I8:
-            store_f8(target + 8 * i, load_f8(target + 8 * i) + (load_f8(source + 8 * i) * factor + 0.0))
+            wide[i] += load_f8(source + 8 * i) * factor + 0.0
 
 
 def give_to(h: SweepHeader, input_block: InputBlock, key, source, count, factor):

@@ -203,15 +203,15 @@ def least(integers, count):
 def add_zero(pointer, count, item):
     """Turn elements that are -0.0 to 0.0. There are rarely any, and memory that is only read takes half the time."""
     if item == 8:
-        wide = pointer_f8(pointer)
         if least(pointer_i8(pointer), count) == LEAST_I8:
-            for e in range(count):
-                wide[e] += 0.0
-    else:
-        single = pointer_f4(pointer)
-        if least(pointer_i4(pointer), count) == LEAST_I4:
-            for e in range(count):
-                single[e] += ZERO
+            raised(pointer_f8(pointer), count, 0.0)
+    elif least(pointer_i4(pointer), count) == LEAST_I4:
+        raised(pointer_f4(pointer), count, ZERO)
+
+
+def raised(numbers, count, by):
+    for e in range(count):
+        numbers[e] += by
 
 
 def put_double(place, kind, value):
