@@ -25,6 +25,7 @@ from kernels.foundation.specs import (
     dense,
     dividing,
     inner_loop,
+    intern_spec,
     silently,
 )
 from kernels.foundation.tables import dataclass
@@ -191,7 +192,8 @@ class Elementwise(Op):
         """Whether a kernel gives what dynamic mode gives: an exact operation, or one that our own kernel computes."""
         result = lowering.spec(step.result)
         specs = tuple([lowering.spec(o.node) for o in step.operands if isinstance(o, NodeRef)])
-        if len(specs) == len(step.operands) and scalar_loops.suits(self, result, specs):
+        numbers = (intern_spec((), (), result.dtype, (), 1),) * (len(step.operands) - len(specs))
+        if not step.params and scalar_loops.suits(self, result, specs + numbers):
             return True
         return self.exact and result.dtype.kind == "f" and all(spec.dtype == result.dtype for spec in specs)
 
@@ -243,11 +245,11 @@ class Elementwise(Op):
         names = (*self.inputs, "y")
         saved = form.saved if isinstance(form, Form) else ()
         picks = tuple([structs.PICK_RESULT if name == "y" else names.index(name) for name in saved])
-        if self.vector and not params and None not in sources and scalar_loops.suits(self, spec, sources):
-            address, layout = forward(self, spec, sources).kernel()
-            return Computation(
-                structs.KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks
-            )
+        operands = tuple([intern_spec((), (), dtype, (), 1) if s is None else s for s in sources])
+        if not params and scalar_loops.suits(self, spec, operands):
+            address, layout = forward(self, spec, operands).kernel()
+            loop = InnerLoop(address, 0)
+            return Computation(structs.KERNEL, loop, layout=layout, count=len(sources) + 1, picks=picks)
         ufunc = ufunc if isinstance(ufunc, np.ufunc) else resolved(ufunc)
         count, loop = len(specs) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in specs], spec.dtype))
         if loop is None:

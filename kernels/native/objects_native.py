@@ -204,8 +204,8 @@ def numbers_to_int(entry: CallEntry, operands):
 
 
 def converted(entry: CallEntry, operands):
-    """Write numbers among the operands as the nest of a call reads them; 0 where one is out of range."""
-    if entry.kind == structs.NEST4:
+    """Write numbers among the operands as the loops of a call read them; 0 where one is out of range."""
+    if entry.kind == structs.NEST4 or (entry.kind == structs.KERNEL and entry.dtype == c_api.tape_registry().single):
         return numbers_to_float32(operands)
     return numbers_to_int(entry, operands) if entry.kind == structs.NEST_INT else 1
 

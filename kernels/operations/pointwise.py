@@ -178,6 +178,7 @@ _without_gradient("lcm", "Least common multiple, not negative; integer tensors o
 
 CONSTANT = "constant"  # A domain: Python numbers, which have no gradient
 _LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)
+_ROOT_HALF, _ROOT_PI = math.sqrt(0.5), math.sqrt(math.pi)
 
 
 def _softplus(x: Any, z: Any, b: Any, c: Any) -> Any:
@@ -222,7 +223,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="softplus", doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
-    function=False, composed=True, forward=lambda a, b, c: _softplus(a, a * b, b, c),
+    function=False, composed=True, vector=True, forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
     domain=(REAL, CONSTANT, CONSTANT),
 )  # fmt: skip
@@ -327,6 +328,43 @@ Elementwise(
     name="relu", doc="Tensor where it is positive, else 0; the gradient at 0 is 0.", composed=True, vector=True,
     forward=lambda x: np.maximum(x, 0), pullback=(lambda g, y: cut(y <= 0, g),), domain=(NONZERO,),
 )  # fmt: skip
+Elementwise(
+    name="leaky_relu", doc="Tensor where it is positive, else b of it.", function=False, composed=True, vector=True,
+    forward=lambda a, b: np.where(np.greater(a, 0.0), a, np.multiply(a, b)),
+    pullback=(lambda g, a, b: np.where(a > 0, g, g * b), None), domain=(NONZERO, CONSTANT),
+)  # fmt: skip
+Elementwise(
+    name="elu", doc="Tensor where it is positive, else b (exp(a / c) - 1).", function=False, composed=True, vector=True,
+    forward=lambda a, b, c: np.where(
+        np.greater(a, 0.0), a, np.multiply(b, np.expm1(np.divide(np.minimum(a, 0.0), c)))
+    ),
+    pullback=(lambda g, a, b, c: np.where(a > 0, g, g * (b / c * np.exp(np.minimum(a, 0.0) / c))), None, None),
+    domain=(NONZERO, CONSTANT, CONSTANT),
+)  # fmt: skip
+Elementwise(
+    name="silu", doc="Tensor times its logistic function.", function=False, composed=True, vector=True,
+    forward=lambda x: np.multiply(x, special.expit(x)),
+    pullback=(lambda g, x: g * (special.expit(x) * (1 + x * special.expit(-x))),),
+)  # fmt: skip
+Elementwise(
+    name="gelu", doc="Tensor times the area under the normal density up to it.", function=False, composed=True,
+    vector=True, forward=lambda x: np.multiply(x, np.multiply(0.5, special.erfc(np.multiply(x, -_ROOT_HALF)))),
+    pullback=(
+        lambda g, x: g * (0.5 * special.erfc(-_ROOT_HALF * x) + x * (_ROOT_HALF / _ROOT_PI * np.exp(-0.5 * x * x))),
+    ),
+)  # fmt: skip
+Elementwise(
+    name="huber", doc="Half the squared difference of two tensors, from c on in a line.", function=False, composed=True,
+    vector=True, forward=lambda a, b, c: np.where(
+        np.less(np.absolute(a - b), c), np.multiply(0.5, np.square(a - b)),
+        np.multiply(c, np.absolute(a - b) - np.multiply(0.5, c)),
+    ),
+    pullback=(
+        lambda g, a, b, c: g * np.where(np.absolute(a - b) < c, a - b, c * np.sign(a - b)),
+        lambda g, a, b, c: g * np.where(np.absolute(a - b) < c, b - a, c * np.sign(b - a)), None,
+    ),
+    domain=(REAL, REAL, CONSTANT),
+)  # fmt: skip
 
 
 _CLAMPED: dict[str, tuple[Rule, tuple[Rule, Rule]]] = {
@@ -423,7 +461,7 @@ Elementwise(
 Elementwise(
     name="lerp",
     doc="Point on the way from the first tensor to the second; the third is 0 at the first, 1 at the second.",
-    grad_fn="LerpBackward1", function=False, composed=True,
+    grad_fn="LerpBackward1", function=False, composed=True, vector=True,
     forward=lambda a, b, c: np.where(
         np.less(np.absolute(c), 0.5), np.add(a, np.multiply(c, b - a)), np.subtract(b, np.multiply(b - a, 1 - c))
     ),
@@ -434,7 +472,7 @@ Elementwise(
 def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
     Elementwise(
         name=name, doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
-        grad_fn="LerpBackward0", function=False, composed=True,
+        grad_fn="LerpBackward0", function=False, composed=True, vector=True,
         forward=forward, pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None), domain=(REAL, REAL, CONSTANT),
     )  # fmt: skip
 
@@ -442,7 +480,7 @@ def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
 _lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b - a, c)))
 _lerp_number("lerp_far", "from a half", lambda a, b, c: np.subtract(b, np.multiply(b - a, 1 - c)))
 Elementwise(
-    name="addcmul", doc="First tensor plus the product of the others.", function=False, composed=True,
+    name="addcmul", doc="First tensor plus the product of the others.", function=False, composed=True, vector=True,
     forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
     pullback=(lambda g: g, lambda g, c: g * c, lambda g, b: g * b), domain=(REAL, REAL, REAL),
 )  # fmt: skip

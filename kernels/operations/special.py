@@ -322,6 +322,9 @@ class _Zeta(LateUfunc):
 vars(special)["zeta"] = _Zeta("zeta")
 
 
+_MIDDLE = 0.2  # so near to a half the logarithm of x / (1 - x) loses digits
+
+
 def _special(
     name: str, doc: str, pullback: Any, domain: tuple[str, ...] = ONE, *, grad_fn: str = "Special{}Backward0",
     ufunc: str = "", **more: Any,
@@ -398,7 +401,10 @@ _special(
 _special("gamma", "Gamma function.", lambda g, x, y: g * (y * special.psi(x)), (POSITIVE,), function=False)
 _special(
     "logit", "Logarithm of x / (1 - x).", lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)),
-    (FRACTION,), grad_fn="{}Backward0", function=False,
+    (FRACTION,), grad_fn="{}Backward0", function=False, vector=True,
+    forward=lambda x: np.where(
+        np.absolute(x - 0.5) < _MIDDLE, np.log1p(2 * x - 1) - np.log1p(1 - 2 * x), np.log(x / (1 - x))
+    ),
 )  # fmt: skip
 _special(
     "i0", "Modified Bessel function of the first kind of order 0.", lambda g, x: g * special.i1(x),

@@ -156,19 +156,29 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
 _kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[int, Array]] = Recent()
 
 
+def least_of(op: Any) -> int:
+    """Return from how many bytes on a kernel computes results: all arrays' of what takes several ufuncs."""
+    return 1 if op.composed else LARGE
+
+
 def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
-    """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
-    if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not loops_readable():
+    """Whether the kernel computes this: operands of the result's floating dtype, laid out as it is, or numbers."""
+    if not op.vector or spec.dtype.kind != "f" or spec.bytes < least_of(op) or not loops_readable():
         return False
-    alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in sources)
-    return alike and all(s.dtype == spec.dtype for s in sources)
+    whole = [s for s in sources if s.shape]
+    alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in whole)
+    return alike and bool(whole) and all(s.dtype == spec.dtype for s in sources)
 
 
 def run(op: Any, *operands: Any) -> Array | None:
     """Return the result for operands; None where the ufunc is to compute it."""
-    if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
+    large = next((x for x in operands if type(x) is np.ndarray and x.nbytes >= least_of(op)), None)
+    if large is None or large.dtype.kind != "f":
         return None
-    result = pool.call(np.empty_like, operands[0])
+    operands = tuple([np.array(x, large.dtype) if type(x) is float else x for x in operands])
+    if any(type(x) is not np.ndarray for x in operands):
+        return None
+    result = pool.call(np.empty_like, large)
     key = (op, spec_of(result), tuple([spec_of(x) for x in operands]))
     if not suits(*key):
         return None

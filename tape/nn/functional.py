@@ -17,6 +17,7 @@ import tape.functions as f
 from tape.linalg import vector_norm
 from tape.nn import windows
 from tape.nn.windows import *  # noqa: F403
+from tape.operations.elementwise import RUN
 from tape.operations.matmul import matmul
 from tape.operations.reductions import mean, sum  # noqa: A004 (PyTorch's names)
 from tape.recording.creation import arange, ones, zeros
@@ -92,10 +93,6 @@ def _between(x: Any, low: float, high: float) -> Any:
     return f.where(x <= low, low, f.where(x >= high, high, x))
 
 
-def _elu(x: Any, alpha: float, scale: float = 1.0) -> Any:
-    return f.where(x > 0, x, alpha * f.expm1(f.where(x > 0, 0.0, x) / scale))
-
-
 def _logsigmoid(input: Any) -> Any:
     return -f.logaddexp(-input, 0.0 * input)
 
@@ -105,7 +102,7 @@ def _gelu(input: Any, approximate: str = "none") -> Any:
         return 0.5 * input * (1.0 + f.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * input**3)))
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return input * (0.5 * (1.0 + f.erf(input * math.sqrt(0.5))))
+    return RUN["gelu"](input)
 
 
 def _prelu(input: Any, weight: Any) -> Any:
@@ -124,15 +121,18 @@ for _row in (
     ),
     (
         "LeakyReLU leaky_relu", "x where it is positive, else so much of it",
-        lambda input, negative_slope=0.01: f.where(input > 0, input, input * negative_slope),
+        lambda input, negative_slope=0.01: RUN["leaky_relu"](input, float(negative_slope)),
     ),
-    ("ELU elu", "x where it is positive, else alpha (exp(x) - 1)", lambda input, alpha=1.0: _elu(input, alpha)),
-    ("SELU selu", "the elu that keeps mean and variance, scaled", lambda input: _SCALE * _elu(input, _ALPHA)),
+    (
+        "ELU elu", "x where it is positive, else alpha (exp(x) - 1)",
+        lambda input, alpha=1.0: RUN["elu"](input, float(alpha), 1.0),
+    ),
+    ("SELU selu", "the elu that keeps mean and variance", lambda input: _SCALE * RUN["elu"](input, _ALPHA, 1.0)),
     (
         "CELU celu", "x where it is positive, else alpha (exp(x / alpha) - 1)",
-        lambda input, alpha=1.0: _elu(input, alpha, alpha),
+        lambda input, alpha=1.0: RUN["elu"](input, float(alpha), float(alpha)),
     ),
-    ("SiLU silu", "x sigmoid(x)", lambda input: input * f.sigmoid(input)),
+    ("SiLU silu", "x sigmoid(x)", lambda input: RUN["silu"](input)),  # noqa: PLW0108 (whose signature is *args)
     ("Mish mish", "x tanh(log(1 + exp(x)))", lambda input: input * f.tanh(-_logsigmoid(-input))),
     ("Hardsigmoid hardsigmoid", "x / 6 + 1 / 2, between 0 and 1", lambda input: _between(input, -3.0, 3.0) / 6.0 + 0.5),
     ("Hardswish hardswish", "x hardsigmoid(x)", lambda input: input * (_between(input, -3.0, 3.0) / 6.0 + 0.5)),
@@ -165,10 +165,6 @@ for _row in (
     ),
 ):  # fmt: skip
     _activation(*_row)
-
-
-def _huber(d: Any, delta: float) -> Any:
-    return f.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
 
 def _by(weight: Any, values: Any) -> Any:
@@ -221,11 +217,13 @@ for _row in (
     ("L1Loss l1_loss", "absolute differences", lambda input, target: f.abs(input - target)),
     (
         "HuberLoss huber_loss", "half the squared differences, from delta on in a line",
-        lambda input, target, delta=1.0: _huber(f.abs(input - target), delta),
+        lambda input, target, delta=1.0: RUN["huber"](input, target, float(delta)),
     ),
     (
         "SmoothL1Loss smooth_l1_loss", "the Huber loss over beta",
-        lambda input, target, beta=1.0: _huber(f.abs(input - target), beta) / beta if beta else f.abs(input - target),
+        lambda input, target, beta=1.0: (
+            RUN["huber"](input, target, float(beta)) / beta if beta else f.abs(input - target)
+        ),
     ),
     ("BCELoss binary_cross_entropy", "-(t log(p) + (1 - t) log(1 - p)), logarithms from -100 on", _bce),
     ("BCEWithLogitsLoss binary_cross_entropy_with_logits", "the binary cross entropy of sigmoid(x)", _bce_logits),
