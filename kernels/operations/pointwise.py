@@ -326,7 +326,8 @@ Elementwise(
 
 Elementwise(
     name="relu", doc="Tensor where it is positive, else 0; the gradient at 0 is 0.", composed=True, vector=True,
-    forward=lambda x: np.maximum(x, 0), pullback=(lambda g, y: cut(y <= 0, g),), domain=(NONZERO,),
+    forward=lambda x: np.where(np.less_equal(x, 0), 0, x), pullback=(lambda g, y: cut(y <= 0, g),),
+    domain=(NONZERO,),
 )  # fmt: skip
 Elementwise(
     name="leaky_relu", doc="Tensor where it is positive, else b of it.", function=False, composed=True, vector=True,
@@ -335,9 +336,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="elu", doc="Tensor where it is positive, else b (exp(a / c) - 1).", function=False, composed=True, vector=True,
-    forward=lambda a, b, c: np.where(
-        np.greater(a, 0.0), a, np.multiply(b, np.expm1(np.divide(np.minimum(a, 0.0), c)))
-    ),
+    forward=lambda a, b, c: np.where(np.greater(a, 0.0), a, np.multiply(b, np.expm1(np.divide(a, c)))),
     pullback=(lambda g, a, b, c: np.where(a > 0, g, g * (b / c * np.exp(np.minimum(a, 0.0) / c))), None, None),
     domain=(NONZERO, CONSTANT, CONSTANT),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation import specs
 from kernels.foundation.specs import FLOAT64, Array, InnerLoop, Spec, Strides, broadcast, loops_readable, spec_of
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
@@ -153,6 +154,7 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
 
 
+_FLOATS, _NUMBERS = (FLOAT64, specs.FLOAT32), (float, int)
 _kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[int, Array]] = Recent()
 
 
@@ -163,7 +165,7 @@ def least_of(op: Any) -> int:
 
 def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     """Whether the kernel computes this: operands of the result's floating dtype, laid out as it is, or numbers."""
-    if not op.vector or spec.dtype.kind != "f" or spec.bytes < least_of(op) or not loops_readable():
+    if not op.vector or spec.dtype not in _FLOATS or spec.bytes < least_of(op) or not loops_readable():
         return False
     whole = [s for s in sources if s.shape]
     alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in whole)
@@ -173,9 +175,9 @@ def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
 def run(op: Any, *operands: Any) -> Array | None:
     """Return the result for operands; None where the ufunc is to compute it."""
     large = next((x for x in operands if type(x) is np.ndarray and x.nbytes >= least_of(op)), None)
-    if large is None or large.dtype.kind != "f":
+    if large is None or large.dtype not in _FLOATS:
         return None
-    operands = tuple([np.array(x, large.dtype) if type(x) is float else x for x in operands])
+    operands = tuple([np.array(float(x), large.dtype) if type(x) in _NUMBERS else x for x in operands])
     if any(type(x) is not np.ndarray for x in operands):
         return None
     result = pool.call(np.empty_like, large)

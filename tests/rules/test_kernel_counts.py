@@ -76,7 +76,7 @@ CASES: dict[str, Callable[[int, int, int], Tensor]] = {
     "number to a power": lambda n, m, p: p ** leaf(m),
     "remainder": lambda n, m, p: leaf(m) % p,
     "where": lambda n, m, p: tape.where(leaf(m) > 1.5, leaf(m), p),
-    "lerp": lambda n, m, p: tape.lerp(leaf(m), leaf(m), p / 10),
+    "lerp": lambda n, m, p: tape.lerp(leaf(m), leaf(m), p / 20),  # from 1/2 on it is another operation
     "whole power": lambda n, m, p: leaf(m) ** p,
     "power and a half": lambda n, m, p: leaf(m) ** (p + 0.5),
     "power": lambda n, m, p: leaf(m) ** (p / 3 - 1.7),

@@ -177,6 +177,12 @@ def test_special_values_are_those_of_numpy(op: Elementwise, dtype: type) -> None
         return promotion.run_with_promotion(op, *record_cases.completed(op, xs))
 
     expected = op.ufunc(*record_cases.completed(op, values))  # type: ignore[misc]
-    assert bits(run(*tensors(values))) == bits(expected)
+    found = run(*tensors(values))
+    if op.composed and op.vector:  # one loop of ours for what takes several ufuncs
+        shown = found.detach().numpy()
+        np.testing.assert_allclose(shown, expected, 4 * info.eps, info.tiny)
+        np.testing.assert_array_equal(np.signbit(shown)[expected == 0], np.signbit(expected[expected == 0]))
+    else:
+        assert bits(found) == bits(expected)
     program = tape.record(run, *(np.ones_like(v) for v in values))
-    assert bits(program(*tensors(values))) == bits(expected)
+    assert bits(program(*tensors(values))) == bits(found)
