@@ -12,7 +12,7 @@ from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.elementwise import Reduction, Select
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
-from kernels.rules.loop_printer import SHORT, PrintedLoop, RowPull, RowValue, row_pull, row_value
+from kernels.rules.loop_printer import ANY_SIZE, SHORT, PrintedLoop, RowPull, RowValue, row_pull, row_value
 from kernels.rules.op import cut, narrow, picked, placed, put, wide
 
 # The table of reductions and scans.
@@ -179,13 +179,13 @@ def tail(g: Any, dim: int) -> Any:
 
 def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
     vjp, jvp = functools.partial(tail, dim=dim), functools.partial(np.cumsum, axis=dim)
-    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp)
+    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp, largest=ANY_SIZE)
 
 
 Routine(
     name="cumsum", doc="Running sum along a dim.",
     forward=lambda x, *, dim: np.add.accumulate(x, dim), vjp=tail, jvp=lambda t, dim: np.cumsum(t, dim),
-    native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
+    native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,), largest=ANY_SIZE),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
 )  # fmt: skip
 
@@ -220,9 +220,14 @@ def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
     return np.where(after, np.cumsum(np.where(first, t, 0.0), dim) * others, y * np.cumsum(t / nonzero, dim))
 
 
+def _cumprod_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    return row_pull(source, spec, (dim,), "cumprod_vjp", lambda g, x, y: _cumprod_vjp(g, y, x, dim), largest=ANY_SIZE)
+
+
 Routine(
     name="cumprod", doc="Running product along a dim.", forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
-    vjp=_cumprod_vjp, jvp=_cumprod_jvp, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
+    vjp=_cumprod_vjp, jvp=_cumprod_jvp, native=_cumprod_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,), largest=ANY_SIZE),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
 )  # fmt: skip
 
@@ -251,7 +256,9 @@ for _name, _grad_fn, _largest, _doc in (
         forward=running(_largest), vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
         jvp=lambda t, places, dim: picked(t, places, dim),
         native=lambda source, spec, dim: scattered(source, spec, dim, 3),
-        rows=lambda shape, dtype, dim, number=_largest: row_value(shape, dtype, "running", (dim,), number, places=True),
+        rows=lambda shape, dtype, dim, number=_largest: row_value(
+            shape, dtype, "running", (dim,), number, places=True, largest=ANY_SIZE
+        ),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )  # fmt: skip
 

@@ -356,6 +356,24 @@ def cumsum_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
             put(into + k * step, s, accumulate)
 
 
+def cumprod_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, zero, s, t, p = first_of_row(layout, row), 0, ZERO, ZERO, ONE
+        into, g, x, y = pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3] + at
+        while zero < n and load(x + zero * step) != ZERO:
+            p, zero = load(y + zero * step), zero + 1
+        for k in range(zero, n):  # products are 0 from here on, whatever the elements behind are
+            p *= load(x + k * step) if k > zero else ONE
+            t += load(g + k * step) * p
+            put(into + k * step, ZERO, accumulate)
+        if zero < n:
+            put(into + zero * step, t, 1)
+        for k in range(zero - 1, -1, -1):
+            s += load(g + k * step) * load(y + k * step)
+            put(into + k * step, s / load(x + k * step), accumulate)
+
+
 def softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
