@@ -12,7 +12,7 @@ from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.elementwise import Reduction, Select
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
-from kernels.rules.loop_printer import ANY_SIZE, SHORT, PrintedLoop, RowPull, RowValue, row_pull, row_value
+from kernels.rules.loop_printer import SHORT, PrintedLoop, RowPull, RowValue, row_pull, row_value
 from kernels.rules.op import cut, narrow, picked, placed, put, wide
 
 # The table of reductions and scans.
@@ -169,6 +169,50 @@ Routine(
 )  # fmt: skip
 
 
+def _standardize(x: Any, *, dims: Dims, eps: float) -> Any:
+    """Return the operand less its mean, over the root of its mean square then."""
+    apart = x - np.mean(x, axis=dims, keepdims=True)
+    return apart / np.sqrt(np.mean(apart * apart, axis=dims, keepdims=True) + eps)
+
+
+def _standardize_vjp(g: Any, y: Any, x: Any, dims: Dims, eps: float) -> Any:
+    """Return the derivative, a symmetric matrix of rank two less than the rows are long, times g."""
+    apart = x - np.mean(x, axis=dims, keepdims=True)
+    root = np.sqrt(np.mean(apart * apart, axis=dims, keepdims=True) + eps)
+    return (g - np.mean(g, axis=dims, keepdims=True) - y * np.mean(g * y, axis=dims, keepdims=True)) / root
+
+
+def _standardize_parts(x: Any, dims: Dims, eps: float) -> Any:
+    count = math.prod([x.shape[i] for i in dims])
+    apart = x - np.add.reduce(x, axis=dims, keepdims=True) / count
+    return apart * (1.0 / np.sqrt(np.add.reduce(apart * apart, axis=dims, keepdims=True) / count + eps))
+
+
+def _standardize_native(source: Spec, spec: Spec, dims: Dims, eps: float) -> RowPull | None:
+    rule, name, in_order = (
+        lambda g, x, y: _standardize_vjp(g, y, x, dims, eps),
+        "standardize_vjp",
+        _last(dims, spec.shape),
+    )
+    return row_pull(source, spec, dims, name, rule, name, rule, number=eps, any_size=in_order)
+
+
+def _standardize_rows(shape: Dims, dtype: Any, dims: Dims, eps: float) -> RowValue | None:
+    return row_value(shape, dtype, "standardize", dims, eps, any_size=_last(dims, shape))
+
+
+def _last(dims: Dims, shape: Dims) -> bool:
+    return dims[-1] == len(shape) - 1
+
+
+Routine(
+    name="standardize", doc="Tensor of mean 0 and variance 1 over dims; the variance counts for eps more.",
+    forward=_standardize, vjp=_standardize_vjp, jvp=lambda t, y, x, dims, eps: _standardize_vjp(t, y, x, dims, eps),
+    native=_standardize_native, rows=_standardize_rows, parts=_standardize_parts,
+    samples=((((5,),), {"dims": (0,), "eps": 0.1}), (((2, 3, 2),), {"dims": (1, 2), "eps": 0.0})),
+)  # fmt: skip
+
+
 # Running products are exact where there are zeros, in gradients of gradients too.
 
 
@@ -179,13 +223,13 @@ def tail(g: Any, dim: int) -> Any:
 
 def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
     vjp, jvp = functools.partial(tail, dim=dim), functools.partial(np.cumsum, axis=dim)
-    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp, largest=ANY_SIZE)
+    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp, any_size=True)
 
 
 Routine(
     name="cumsum", doc="Running sum along a dim.",
     forward=lambda x, *, dim: np.add.accumulate(x, dim), vjp=tail, jvp=lambda t, dim: np.cumsum(t, dim),
-    native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,), largest=ANY_SIZE),
+    native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,), any_size=True),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
 )  # fmt: skip
 
@@ -221,13 +265,15 @@ def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
 
 
 def _cumprod_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
-    return row_pull(source, spec, (dim,), "cumprod_vjp", lambda g, x, y: _cumprod_vjp(g, y, x, dim), largest=ANY_SIZE)
+    vjp, jvp = lambda g, x, y: _cumprod_vjp(g, y, x, dim), lambda t, x, y: _cumprod_jvp(t, y, x, dim)
+    in_order = _last((dim,), spec.shape)  # elements of four arrays, far apart, leave the caches
+    return row_pull(source, spec, (dim,), "cumprod_vjp", vjp, "cumprod_jvp", jvp, any_size=in_order)
 
 
 Routine(
     name="cumprod", doc="Running product along a dim.", forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
     vjp=_cumprod_vjp, jvp=_cumprod_jvp, native=_cumprod_native,
-    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,), largest=ANY_SIZE),
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,), any_size=True),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
 )  # fmt: skip
 
@@ -257,7 +303,7 @@ for _name, _grad_fn, _largest, _doc in (
         jvp=lambda t, places, dim: picked(t, places, dim),
         native=lambda source, spec, dim: scattered(source, spec, dim, 3),
         rows=lambda shape, dtype, dim, number=_largest: row_value(
-            shape, dtype, "running", (dim,), number, places=True, largest=ANY_SIZE
+            shape, dtype, "running", (dim,), number, places=True, any_size=True
         ),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )  # fmt: skip

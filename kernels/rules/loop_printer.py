@@ -444,13 +444,15 @@ def row_pull(
     jvp: Callable[..., Array] | None = None,
     *,
     number: float = 0.0,
-    largest: int = LARGE,
+    any_size: bool = False,
 ) -> RowPull | None:
-    """Return the pullback of rows along dims of fewer bytes (its transpose: ``turned``, ``jvp``), or None."""
+    """Return the pullback of small rows along dims (its transpose: ``turned``, ``jvp``, if others), or None."""
     item, rows = source.dtype.itemsize, extents(source.shape, dims)
     in_order = source.strides == source.gradient == dense(source.shape, item)
     in_order = in_order and spec.strides == spec.gradient == dense(spec.shape, item)
-    if rows is None or not in_order or not 0 < source.bytes < largest or source.dtype not in (np.float64, np.float32):
+    if rows is None or not in_order or source.dtype not in (np.float64, np.float32):
+        return None
+    if source.bytes == 0 or (source.bytes >= LARGE and not any_size):
         return None
     if not jit.makes_native_code():
         return None
@@ -464,8 +466,6 @@ def row_pull(
 # by operation, dtype and shape, and so agree in every bit.
 
 _FILE = "rules.rows_native"
-ANY_SIZE = 1 << 62
-"""Bytes of arrays whose scans a kernel computes: NumPy's scans take an element at a time, too."""
 SHORT = 64
 """Elements of a row up to which counting, or moving elements one by one, is the fastest way to order them."""
 
@@ -509,13 +509,15 @@ def row_value(
     longest: int = LARGE,
     length: int | None = None,
     places: bool = False,
-    largest: int = LARGE,
+    any_size: bool = False,
 ) -> RowValue | None:
-    """Return how results along dims of arrays of fewer bytes are computed; None where no kernel suits them."""
+    """Return how results along dims of small arrays, or ``any_size``, are computed; None where no kernel suits."""
     rows = extents(shape, dims)
     if rows is None or dtype not in (np.float64, np.float32) or not NATIVE:
         return None
-    if 0 in rows or rows[0] * rows[1] * rows[2] * dtype.itemsize >= largest or rows[1] > longest or length == 0:
+    if 0 in rows or rows[1] > longest or length == 0:
+        return None
+    if math.prod(rows) * dtype.itemsize >= LARGE and not any_size:
         return None
     if keepdim is None:
         out = tuple(length if length is not None and i in dims else n for i, n in enumerate(shape))

@@ -359,19 +359,21 @@ def cumsum_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
 def cumprod_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
-        at, zero, s, t, p = first_of_row(layout, row), 0, ZERO, ZERO, ONE
+        at, s = first_of_row(layout, row), ZERO  # what the products from here on give, each without those before
         into, g, x, y = pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3] + at
-        while zero < n and load(x + zero * step) != ZERO:
-            p, zero = load(y + zero * step), zero + 1
-        for k in range(zero, n):  # products are 0 from here on, whatever the elements behind are
-            p *= load(x + k * step) if k > zero else ONE
-            t += load(g + k * step) * p
-            put(into + k * step, ZERO, accumulate)
-        if zero < n:
-            put(into + zero * step, t, 1)
-        for k in range(zero - 1, -1, -1):
-            s += load(g + k * step) * load(y + k * step)
-            put(into + k * step, s / load(x + k * step), accumulate)
+        for k in range(n - 1, -1, -1):
+            s = load(g + k * step) + (load(x + (k + 1) * step) * s if k + 1 < n else ZERO)
+            put(into + k * step, s * load(y + (k - 1) * step) if k > 0 else s, accumulate)
+
+
+def cumprod_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first_of_row(layout, row), ZERO
+        into, t, x, y = pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3] + at
+        for k in range(n):
+            s = load(x + k * step) * s + load(t + k * step) * (load(y + (k - 1) * step) if k > 0 else ONE)
+            put(into + k * step, s, accumulate)
 
 
 def softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
@@ -405,6 +407,54 @@ def log_softmax_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
             s += load(t + k * step) * math.exp(load(y + k * step))
         for k in range(n):
             put(into + k * step, load(t + k * step) - s, accumulate)
+
+
+def total(x, n, step):
+    """Four sums, so that no addition waits for the one before."""
+    a, b, c, d = ZERO, ZERO, ZERO, ZERO
+    for k in range(0, n - 3, 4):
+        a += load(x + k * step)
+        b += load(x + (k + 1) * step)
+        c += load(x + (k + 2) * step)
+        d += load(x + (k + 3) * step)
+    for k in range(n - n % 4, n):
+        a += load(x + k * step)
+    return (a + b) + (c + d)
+
+
+def total_product(x, y, n, step, middle):
+    """The same of products of elements, each less a number."""
+    a, b, c, d = ZERO, ZERO, ZERO, ZERO
+    for k in range(0, n - 3, 4):
+        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
+        b += (load(x + (k + 1) * step) - middle) * (load(y + (k + 1) * step) - middle)
+        c += (load(x + (k + 2) * step) - middle) * (load(y + (k + 2) * step) - middle)
+        d += (load(x + (k + 3) * step) - middle) * (load(y + (k + 3) * step) - middle)
+    for k in range(n - n % 4, n):
+        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
+    return (a + b) + (c + d)
+
+
+def standardize(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        y, x = pointers[0] + first_of_row(layout, row), pointers[1] + first_of_row(layout, row)
+        m = total(x, n, step) / real(n)
+        rate = ONE / math.sqrt(total_product(x, x, n, step, m) / real(n) + real(double_of(layout[3])))
+        for k in range(n):
+            store(y + k * step, (load(x + k * step) - m) * rate)
+
+
+def standardize_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at = first_of_row(layout, row)
+        into, g, x, y = pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3] + at
+        m = total(x, n, step) / real(n)
+        rate = ONE / math.sqrt(total_product(x, x, n, step, m) / real(n) + real(double_of(layout[3])))
+        a, b = total(g, n, step) / real(n), total_product(g, y, n, step, ZERO) / real(n)
+        for k in range(n):
+            put(into + k * step, rate * ((load(g + k * step) - a) - load(y + k * step) * b), accumulate)
 
 
 def prod_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:

@@ -14,16 +14,20 @@ from typing import Any
 import numpy as np
 
 import tape.functions as f
+from kernels.operations import OPS
 from tape.linalg import vector_norm
 from tape.nn import windows
 from tape.nn.windows import *  # noqa: F403
 from tape.operations.elementwise import RUN
 from tape.operations.matmul import matmul
 from tape.operations.reductions import mean, sum  # noqa: A004 (PyTorch's names)
+from tape.recording import foreign_calls
+from tape.recording.cached_calls import cached_call
 from tape.recording.creation import arange, ones, zeros
 from tape.tensors import modes
 from tape.tensors.dtypes import int64
 from tape.tensors.grad_modes import no_grad
+from tape.tensors.operands import tensor_of
 
 pad, sigmoid, tanh, softplus = f.pad, f.sigmoid, f.tanh, f.softplus
 cosine_similarity, pairwise_distance, pdist = f.cosine_similarity, f.pairwise_distance, f.pdist
@@ -382,10 +386,13 @@ def _dropped(input: Any, p: float, training: bool, inplace: bool, shape: Sequenc
     return input.copy_(result) if inplace else result
 
 
-def _standard(x: Any, dims: Sequence[int], eps: float) -> tuple[Any, Any, Any]:
-    """Return x less its mean, over its standard deviation; the mean and the variance too."""
-    var, middle = f.var_mean(x, tuple(dims), correction=0, keepdim=True)
-    return (x - middle) * f.rsqrt(var + eps), middle, var
+_STANDARDIZE: Any = OPS["standardize"]
+
+
+@cached_call()
+def _standard(x: Any, dims: tuple[int, ...], eps: float) -> Any:
+    """Return x less its mean over dims, over its standard deviation."""
+    return foreign_calls.call(_STANDARDIZE, x, dims=dims, eps=eps)
 
 
 def _scaled(x: Any, weight: Any, bias: Any, shape: Any) -> Any:
@@ -401,7 +408,12 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*, {', '.join(map(str, shape))}], but got input of size{list(input.shape)}"
         )
-    return _scaled(_standard(input, range(-len(shape), 0), eps)[0], weight, bias, shape)
+    return _scaled(
+        _standard(tensor_of(input), tuple(range(input.dim() - len(shape), input.dim())), float(eps)),
+        weight,
+        bias,
+        shape,
+    )
 
 
 def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
@@ -416,7 +428,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     if input.shape[1] % num_groups:
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, got {num_groups}")
     grouped = input.reshape(input.shape[0], num_groups, -1)
-    result = _standard(grouped, (-1,), eps)[0].reshape(input.shape)
+    result = _standard(grouped, (2,), float(eps)).reshape(input.shape)
     return _scaled(result, weight, bias, (-1, *(1,) * (input.dim() - 2)))
 
 
@@ -433,19 +445,23 @@ def batch_norm(
 
     Where ``training``, running means and unbiased variances move towards those of the batch by ``momentum``.
     """
-    dims, shape = [0, *range(2, input.dim())], (-1, *(1,) * (input.dim() - 2))
+    shape = -1, *(1,) * (input.dim() - 2)
     if not training:
         result = (input - running_mean.reshape(shape)) * f.rsqrt(running_var.reshape(shape) + eps)
         return _scaled(result, weight, bias, shape)
     count = input.numel() // input.shape[1]
     if count == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
-    result, middle, var = _standard(input, dims, eps)
     if running_mean is not None:
         with no_grad():
-            running_mean.lerp_(middle.detach().reshape(-1), momentum)
-            running_var.lerp_(var.detach().reshape(-1) * (count / (count - 1)), momentum)
-    return _scaled(result, weight, bias, shape)
+            var, middle = f.var_mean(input.detach(), (0, *range(2, input.dim())))
+            running_mean.lerp_(middle, momentum)
+            running_var.lerp_(var, momentum)
+    if input.dim() == 2:  # noqa: PLR2004 (of vectors: no channel's elements stand side by side)
+        return _scaled(_standard(input, (0,), float(eps)), weight, bias, shape)
+    channels = input.transpose(0, 1).contiguous()
+    result = _standard(channels.view(channels.shape[0], -1), (1,), float(eps))
+    return _scaled(result, weight, bias, (-1, 1)).view(channels.shape).transpose(0, 1).contiguous()
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:

@@ -33,7 +33,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "norm of order 1": {"order": 1.0, "keepdim": True}, "sort": {"descending": False},
     "sort down": {"descending": True}, "topk": {"k": 2, "largest": True}, "topk of all": {"k": 3, "largest": False},
     "kthvalue": {"rank": 1, "keepdim": True}, "median": {"keepdim": False}, "nanmedian": {"keepdim": True},
-    "mode": {"keepdim": False},
+    "mode": {"keepdim": False}, "standardize": {"eps": 0.1},
 }  # fmt: skip
 NAMED = {"norm of order 1": "vector_norm", "sort down": "sort", "topk of all": "topk"}
 NATIVE = [name for name, op in OPS.items() if isinstance(op, Routine) and (op.native or op.rows) and name != "matmul"]
