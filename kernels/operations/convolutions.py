@@ -161,6 +161,6 @@ Routine(
     jvp=lambda t, places: picked(_flattened(t), _flattened(places), 2).reshape(places.shape),
     samples=(
         (((2, 1, 4, 6),), {"kernel": (2, 2), "how": ((2, 2), (0, 0), (1, 1), 1), "more": (0, 0)}),
-        (((2, 1, 4, 5),), {"kernel": (3, 2), "how": ((1, 2), (1, 1), (1, 1), 1), "more": (0, 1)}),
+        (((2, 1, 4, 6),), {"kernel": (3, 3), "how": ((1, 2), (1, 1), (1, 1), 1), "more": (0, 1)}),
     ),
 )  # fmt: skip

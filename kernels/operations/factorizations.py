@@ -337,7 +337,7 @@ Routine(
     jvp=lambda t_b, t_a, b, a: solves.plus(
         None if t_b is None else cofactors_along(t_b, a), None if t_a is None else _cofactors_along_two(b, t_a, a)
     ),
-    samples=((((3, 3), (3, 3)), {}), (((2, 2, 2), (2, 2, 2)), {})), domain=("wellconditioned", "wellconditioned"),
+    samples=((((3, 3), (3, 3)), {}), (((2, 3, 3), (2, 3, 3)), {})), domain=("wellconditioned", "wellconditioned"),
 )  # fmt: skip
 Routine(
     name="det", doc="The determinant of a matrix.", grad_fn="LinalgDetBackward0",

@@ -356,7 +356,7 @@ Elementwise(
     name="huber", doc="Half the squared difference of two tensors, from c on in a line.", function=False, composed=True,
     vector=True, forward=lambda a, b, c: np.where(
         np.less(np.absolute(a - b), c), np.multiply(0.5, np.square(a - b)),
-        np.multiply(c, np.absolute(a - b) - np.multiply(0.5, c)),
+        np.multiply(c, np.absolute(a - b) - 0.5 * c),
     ),
     pullback=(
         lambda g, a, b, c: g * np.where(np.absolute(a - b) < c, a - b, c * np.sign(a - b)),
