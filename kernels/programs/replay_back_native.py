@@ -153,9 +153,11 @@ def settle_view(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Add an observed view's own gradient buffer to the one above it; 0 without memory."""
     buckets = h.buckets
     above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> structs.PARENT), buckets)
-    elements, item = block.buffer * h.batch, block.item
-    target = gradient_buffer(above, buckets, elements, item, 0)
-    if target != 0:
+    elements, item, first = block.buffer * h.batch, block.item, above.flags & structs.TOUCHED == 0
+    target = gradient_buffer(above, buckets, elements, item, 1)
+    if target != 0 and first:
+        copy_bytes(target, bucket.pointer, elements * item)
+    elif target != 0:
         fold(target, bucket.pointer, elements, item)
     return target
 
