@@ -270,6 +270,13 @@ SECOND = {
     )
 }
 
+# Operations, forward and backward (bench_cells.py): at each size the median, and the least of all.
+CELL_MEDIANS = {
+    size: Bar(f"cells of {size} elements: median of {PYTORCH} / {DYNAMIC}", at_least=at_least)
+    for size, at_least in ((8, 6.0), (1_000, 4.0), (1_000_000, 1.6))
+}
+LEAST_CELL = Bar(f"cells: the least {PYTORCH} / {DYNAMIC}", at_least=1.0)
+
 # Of the backward call alone, graphs built outside the timing. The last one takes 30 backward
 # calls of a million operations in PyTorch, minutes by itself: `-m long`.
 CHAIN_BACKWARD = tuple(
@@ -380,6 +387,8 @@ ALL: tuple[Bar, ...] = (
     CHECKPOINT_PEAK,
     CHECKPOINT_STEP,
     *SECOND.values(),
+    *CELL_MEDIANS.values(),
+    LEAST_CELL,
     *CHAIN_BACKWARD,
     CHAIN_TIME,
     CHAIN_BYTES,

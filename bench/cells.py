@@ -2,11 +2,13 @@
 
 ``f`` is the library, ``n`` its ``nn.functional``. x, y, z: vectors (below 1, of either sign); p, q: positive ones; o:
 above 1; m, w: matrices with as many elements; c, d: points in three dimensions; h: a symmetric positive definite
-matrix; a, b: square matrices; l: a lower triangle; i: a permutation, j: one of the columns of m, t: a mask.
+matrix; a, b: square matrices; l: a lower triangle; i, r: permutations of elements and rows, j: rows for
+each element of m, g: columns for each row, t: a mask.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,14 +54,16 @@ REDUCTIONS = {
     for along, dim in (("along rows", "1"), ("along columns", "0"))
 }  # fmt: skip
 SHAPES = {
-    "x[i]": "x[i]", "x[1:]": "x[1:]", "x[::2]": "x[::2]", "m[0]": "m[0]", "m[:, 1]": "m[:, 1]", "x[t]": "x[t]",
-    "gather": "f.gather(m, 0, j)", "index_select": "f.index_select(m, 1, k)", "index_add": "f.index_add(m, 1, k, w)",
+    "x[i]": "x[i]", "x[1:]": "x[1:] * 2.0", "x[::2]": "x[::2] * 2.0", "m[0]": "m[0] * 2.0",
+    "m[:, 1]": "m[:, 1] * 2.0", "x[t]": "x[t]",
+    "gather": "f.gather(m, 0, j)", "index_select": "f.index_select(m, 0, r)", "index_add": "f.index_add(m, 0, r, w)",
     "scatter_add": "f.scatter_add(m, 0, j, w)", "index_put": "f.index_put(x, (i,), y)",
     "x[i] = v": "put(x.clone(), i, y)", "x[1:] = v": "put(x.clone(), slice(1, None), y[1:])",
     "clone": "x.clone()", "t()": "m.t().clone()", "reshape": "m.reshape(-1) * 1.0", "expand": "m[:1].expand_as(m) * w",
-    "repeat": "x.repeat(2)", "diag": "f.diag(x[:300])", "diag of a matrix": "f.diag(m)", "diagonal": "m.diagonal()",
+    "repeat": "x.repeat(2)", "diag": "f.diag(x[:300])", "diag of a matrix": "f.diag(m)",
+    "diagonal": "m.diagonal() * 2.0",
     "trace": "f.trace(m)", "tril": "f.tril(m)", "outer": "f.outer(x[:1000], y[:1000])", "pad": "n.pad(m, (1, 1))",
-    "cross": "f.linalg.cross(c, d)", "cdist": "f.cdist(c[:300], d[:300])", "embedding": "n.embedding(k, w)",
+    "cross": "f.linalg.cross(c, d)", "cdist": "f.cdist(c[:300], d[:300])", "embedding": "n.embedding(r, w)",
 }  # fmt: skip
 PRODUCTS = {
     "m @ w.T": "m @ w.t()", "a @ b": "a @ b", "a @ v": "a @ b[0]", "linear": "n.linear(a, b, b[0])",
@@ -81,6 +85,111 @@ LOSSES = {
 CELLS = {
     "elementwise": ELEMENTWISE, "reductions": REDUCTIONS, "shapes": SHAPES, "products": PRODUCTS, "losses": LOSSES,
 }  # fmt: skip
+
+
+def _layer(make: Callable[[Any], Any], *lead: int) -> Callable[..., Any]:
+    """Return the value and gradients of a module of images, as many as there are about n elements."""
+
+    def start(f: Any, n: int, dtype: Any) -> Any:
+        module, side = make(f.nn).to(dtype=dtype), max(int((n / lead[0]) ** 0.5), 8)
+        x = f.tensor(np.random.default_rng(0).normal(size=(1, lead[0], side, side)), dtype=dtype).requires_grad_()
+
+        def run() -> None:
+            x.grad = None
+            module(x).sum().backward()
+
+        return run
+
+    return start
+
+
+def _transformed(run: Callable[..., Any], most: int = 1_000_000) -> Callable[..., Any]:
+    def start(f: Any, n: int, dtype: Any) -> Any:
+        x = f.tensor(np.random.default_rng(0).normal(size=min(n, most)), dtype=dtype)
+        return lambda: run(f, x)
+
+    return start
+
+
+def _cubed(f: Any) -> Any:
+    class Cubed(f.autograd.Function):  # type: ignore[misc, name-defined]
+        """x * x * x with a backward of its own."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            """Return the cube."""
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            """Return three squares of the operand times g."""
+            (x,) = ctx.saved_tensors
+            return 3.0 * g * x * x
+
+    return Cubed.apply
+
+
+def _own_function(f: Any, n: int, dtype: Any) -> Any:
+    cubed, x = _cubed(f), f.tensor(np.random.default_rng(0).normal(size=n), dtype=dtype).requires_grad_()
+
+    def run() -> None:
+        x.grad = None
+        cubed(x).sum().backward()
+
+    return run
+
+
+def _stepped(name: str, **named: Any) -> Callable[..., Any]:
+    """Return a step of an optimizer on a parameter whose gradient is there."""
+
+    def start(f: Any, n: int, dtype: Any) -> Any:
+        x = f.tensor(np.random.default_rng(0).normal(size=n), dtype=dtype).requires_grad_()
+        x.grad = f.ones_like(x).detach()
+        return getattr(f.optim, name)([x], lr=1e-6, **named).step
+
+    return start
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "rand": lambda f, n, dtype: lambda: f.rand(n, dtype=dtype),
+    "randn": lambda f, n, dtype: lambda: f.randn(n, dtype=dtype),
+    "randint": lambda f, n, _: lambda: f.randint(0, 10, (n,)), "randperm": lambda f, n, _: lambda: f.randperm(n),
+    "bernoulli": _transformed(lambda f, x: f.bernoulli(0.3 * f.ones_like(x))),
+    "conv2d": _layer(lambda nn: nn.Conv2d(3, 4, 3), 3), "max_pool2d": _layer(lambda nn: nn.MaxPool2d(2), 4),
+    "avg_pool2d": _layer(lambda nn: nn.AvgPool2d(2), 4), "BatchNorm2d": _layer(lambda nn: nn.BatchNorm2d(4), 4),
+    "GroupNorm": _layer(lambda nn: nn.GroupNorm(2, 4), 4), "autograd.Function": _own_function,
+    "func.vjp": _transformed(lambda f, x: f.func.vjp(lambda x: x.sin() * x, x)[1](x)),
+    "func.jvp": _transformed(lambda f, x: f.func.jvp(lambda x: x.sin() * x, (x,), (x,))),
+    "func.grad": _transformed(lambda f, x: f.func.grad(lambda x: (x.sin() * x).sum())(x)),
+    "func.hessian": _transformed(lambda f, x: f.func.hessian(lambda x: (x.sin() * x).sum())(x), 30),
+    "vmap(grad)": _transformed(lambda f, x: f.vmap(f.func.grad(lambda x: x.sin() * x))(x)),
+    "SGD": _stepped("SGD", momentum=0.9), "Adam": _stepped("Adam"), "AdamW": _stepped("AdamW"),
+    "RMSprop": _stepped("RMSprop"), "Adagrad": _stepped("Adagrad"),
+}  # fmt: skip
+"""What is no expression of an operand: given the library, a size and a dtype, a function to be timed."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One of ``CALLS``, at one size, in one dtype."""
+
+    name: str
+    size: int
+    dtype: str
+
+    def arrays(self) -> dict[str, Any]:
+        """Return nothing: the call makes its operands."""
+        return {}
+
+    def run(self, lib: Any, _: dict[str, Any]) -> Any:
+        """Return the function to be timed."""
+        return CALLS[self.name](lib, self.size, getattr(lib, self.dtype))
+
+
+def calls(dtypes: tuple[str, ...]) -> list[Call]:
+    """Return all calls."""
+    return [Call(name, size, dtype) for name in CALLS for dtype in dtypes for size in SIZES]
 
 
 @dataclass(frozen=True)
@@ -137,7 +246,7 @@ def operands(n: int) -> dict[str, Any]:
         **real, **positive, **points, **squares, "o": 1.0 + positive["p"] / n,
         "m": real["x"].reshape(rows, columns), "w": real["y"].reshape(rows, columns)[::-1].copy(),
         "h": a @ a.T + k * np.eye(k), "l": np.tril(a) + k * np.eye(k), "i": rng.permutation(n),
-        "k": rng.permutation(rows if n == rows * rows else min(rows, columns)),
+        "r": rng.permutation(rows),
         "j": rng.integers(0, rows, (rows, columns)), "g": rng.integers(0, columns, rows), "t": real["y"] > 0,
     }  # fmt: skip
 
