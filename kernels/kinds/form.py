@@ -124,14 +124,16 @@ class Form:
         words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
-    def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+    def _input_block(self, source: Spec, pull: Pull | None, covers: int) -> list[int]:
         constant_result, reads_constant, reused, run = structs.NEVER, structs.NONE, structs.NONE, 0
         if self.kind == structs.PULLS and isinstance(pull, PrintedLoop):
-            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
+            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=bool(covers))
             reads_constant = (
                 structs.UNREQUESTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else structs.NONE
             )
-            reused = suits(pull, source, self.spec, covers=covers)
+            reused = suits(pull, source, self.spec, covers=bool(covers))
+            keeps = pull.skips and pull.scatter is pull.gather is None and pull.expression.head != "cut"
+            covers = structs.KEEPS_WHOLE if covers and keeps else covers
             run = run_of(pull) if not covers else 0
         shape_words = where(source.native_shape_words()) if source.in_order and source.alike else 0
         return row(

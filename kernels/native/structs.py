@@ -148,7 +148,7 @@ class InputBlock(Struct):
     layout: int
     buffer: int  # elements of its gradient buffer
     item: int  # bytes of one
-    covers: int  # whether the kernel writes all elements
+    covers: int  # whether the kernel writes all elements; KEEPS_WHOLE if what it makes of a WHOLE cotangent is WHOLE
     constant: int  # NEVER, IF_INPUT_IS, ALWAYS
     one: int  # the kernel that computes the number of a constant cotangent
     one_layout: int
@@ -205,9 +205,10 @@ class SweepHeader(Struct):
 
 
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
-CONSTANT, CONSTANT_WANTED = 512, 1024
+CONSTANT, CONSTANT_WANTED, WHOLE = 512, 1024, 2048
 """CONSTANT: all elements of the gradient are one number, which the bucket holds. CONSTANT_WANTED: they would have been,
-had the kernels been compiled."""
+had the kernels been compiled. WHOLE: none of them is -0.0, nothing; sums of such elements are none either."""
+KEEPS_WHOLE = 2
 PARENT = 16  # an alias keeps the number of its parent's bucket above this many bits
 
 

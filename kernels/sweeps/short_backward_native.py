@@ -62,6 +62,7 @@ from kernels.native.structs import (
     USE_GENERAL_PATH,
     USED,
     VIEW,
+    WHOLE,
     Bucket,
     FormBlock,
     FoundLeaf,
@@ -105,7 +106,7 @@ def settle(h: SweepHeader):
         if bucket.flags & TOUCHED == 0:
             missing += 1
             continue
-        pointer, done = bucket.pointer, 0
+        pointer, done = bucket.pointer, elements if bucket.flags & WHOLE else 0
         while done < elements:
             count = min(elements - done, BLOCK)
             add_zero(pointer + item * done, np.uint64(count), item)
@@ -424,6 +425,7 @@ def plant(h, t: TapeHeader, slot, value: ArrayObject):
         number = load_f8(value.data)
         if count != 1:
             store_i8(row + 8, -value)
+            store_i8(row + 24, USED | TOUCHED | KEPT | WHOLE)
             return 1
     if count != 1:
         return 0

@@ -12,6 +12,7 @@ from kernels.native.structs import (
     GRADED,
     IDENTITY,
     INTERRUPT_CHECK,
+    KEEPS_WHOLE,
     KEPT,
     MEMORY,
     MISSING,
@@ -32,6 +33,7 @@ from kernels.native.structs import (
     TOUCHED,
     UNREQUESTED,
     VIEW,
+    WHOLE,
     WORK_BETWEEN_CHECKS,
     Bucket,
     FormBlock,
@@ -94,7 +96,7 @@ def reuse_cotangent(target: Bucket, input_block: InputBlock, bucket: Bucket, poi
         store_i8(pointers + 8, pointer)
         call_kernel(input_block.reused, word(input_block, InputBlock.reused + 1), pointers, 0)
     target.pointer = pointer
-    target.flags |= OWNED | TOUCHED
+    target.flags |= OWNED | TOUCHED | (bucket.flags & WHOLE if input_block.covers == KEEPS_WHOLE else 0)
     bucket.pointer = 0
     bucket.flags &= ~OWNED
 
@@ -116,7 +118,12 @@ def spreads(block: FormBlock, input_block: InputBlock):
     return input_block.spread > REQUESTED
 
 
-def add_plainly(input_block: InputBlock, target: Bucket, cotangent, pointers):
+def whole(bucket: Bucket):
+    """WHOLE where a cotangent is, and no hook may have changed it."""
+    return bucket.flags & WHOLE if bucket.flags & PAUSED == 0 else 0
+
+
+def add_plainly(input_block: InputBlock, target: Bucket, cotangent, is_whole, pointers):
     """Run a pullback into a whole gradient buffer, without offsets or constants; MEMORY or OK."""
     pointer, flags, accumulate = target.pointer, target.flags, 1
     if pointer <= 0:
@@ -131,7 +138,7 @@ def add_plainly(input_block: InputBlock, target: Bucket, cotangent, pointers):
                 return MEMORY
         target.pointer = pointer
     if flags & TOUCHED == 0:
-        target.flags = flags | TOUCHED
+        target.flags = flags | TOUCHED | (is_whole if input_block.covers == KEEPS_WHOLE else 0)
         if input_block.covers != 0:
             accumulate = 0
         else:
@@ -191,6 +198,8 @@ def contribute(
         fill(pointer + offset + run * item, elements - run - offset // item, item, -0.0)
     target.flags = (target.flags & ~CONSTANT_WANTED) | (CONSTANT_WANTED if constant != 0 else 0)
     accumulate = 0 if covers + run != 0 and flags & TOUCHED == 0 else 1
+    if accumulate == 0 and covers == KEEPS_WHOLE and batch == 1 and bucket.flags & CONSTANT == 0:
+        target.flags |= whole(bucket)
     cotangent = bucket.pointer + start
     if batch == 1:
         store_i8(pointers, pointer + offset)
@@ -222,7 +231,7 @@ def pull_single(h: SweepHeader, items, last, block: FormBlock, bucket: Bucket):
             flags = target.flags
             wanted = restrict == 0 or flags & RELEVANT != 0
             if wanted and flags & ALIAS == 0:
-                add_plainly(input_block, target, bucket.pointer, pointers)
+                add_plainly(input_block, target, bucket.pointer, 0, pointers)
             elif wanted and contribute(h, block, input_block, target, bucket, 0, False) != OK:
                 return MEMORY
         input_block += 8 * InputBlock.SIZE
@@ -253,7 +262,7 @@ def pull(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
         if h.restrict != 0 and flags & RELEVANT == 0:
             continue
         if small and reusing < 0 and is_plain(input_block, flags):
-            if add_plainly(input_block, target, bucket.pointer + start, pointers) != OK:
+            if add_plainly(input_block, target, bucket.pointer + start, whole(bucket), pointers) != OK:
                 return MEMORY
             continue
         if constant_wanted and not spreads(block, input_block) and not dense(block, bucket):
@@ -263,8 +272,9 @@ def pull(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
         elif contribute(h, block, input_block, target, bucket, start, constant_wanted) != OK:
             return MEMORY
     if kind == CLEARS and word(operands, 0) != 0:
-        whole, memory = block.buffer * block.item, bucket.pointer + start
-        call(h, block + 8 * FormBlock.SIZE, memory, memory, whole, whole, 0)
+        size, memory = block.buffer * block.item, bucket.pointer + start
+        call(h, block + 8 * FormBlock.SIZE, memory, memory, size, size, 0)
+        bucket.flags &= ~WHOLE
     return OK
 
 
