@@ -57,7 +57,7 @@ from tape.compiled.recordings import KeptViews, Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
 from tape.programs.dot_text import Graph
-from tape.programs.drawing import Profile
+from tape.programs.profiling import Profile
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level

@@ -1,31 +1,28 @@
-"""Graphs of tensors and programs as pictures, and the time of a program's steps."""
+"""Graphs of tensors and programs as pictures; what programs show of themselves."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernels.kinds import reference_tape
-from kernels.kinds.routine import Unsettled
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, compiled_memory_use, memory_use
 from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.native.structs import ADDS, CLEARS
 from kernels.programs import steps as flows
-from kernels.programs.machine import CallTimes, GuardMissed, call_times
+from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
 from kernels.programs.recording import whole
-from kernels.programs.steps import Groups, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
+from kernels.programs.steps import representatives
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
 from tape.programs.dot_text import DotText, Edges, Graph, installed
+from tape.programs.profiling import Profile, profiled
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -187,141 +184,7 @@ def _value(value: Any) -> str:
     return str((rounded.round(_DIGITS) if rounded.dtype.kind == "f" else rounded).tolist())
 
 
-# A program as a picture, and the time of its steps.
-
-_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_SHOWN = 20  # rows of a table; the rest is summed
-
-
-@dataclass(slots=True)
-class CallGroup:
-    """What the calls of one group are: how many, the bytes of what they name, nanoseconds forward and back."""
-
-    name: str
-    calls: int = 0
-    bytes: int = 0
-    forward: float = 0.0
-    reverse: float = 0.0
-
-    @property
-    def nanoseconds(self) -> float:
-        """Nanoseconds, forward and back."""
-        return self.forward + self.reverse
-
-
-@dataclass(slots=True)
-class Profile:
-    """The calls of a program, timed one by one; ``print`` it for tables.
-
-    ``groups`` has entries by operation (pullbacks under their names), by what repeats and, if lines are kept, by line,
-    the longest first. ``nanoseconds`` is the sum, ``whole`` what all of it took together, run as usual: times of
-    calls are the least of some repetitions, and those of a few nanoseconds are below what a clock can tell.
-    """
-
-    groups: dict[str, list[CallGroup]]
-    whole: int
-    repetitions: int
-    _stacks: list[tuple[tuple[int, ...], float]] = field(repr=False)
-    _frames: list[dict[str, Any]] = field(repr=False)
-
-    @property
-    def nanoseconds(self) -> float:
-        """The times of all calls."""
-        return sum(entry.nanoseconds for entry in self.groups["operation"])
-
-    def speedscope(self, path: Any) -> None:
-        """Write a file for https://www.speedscope.app: calls in their order, below their lines and what repeats."""
-        samples, weights = [list(stack) for stack, _ in self._stacks], [weight for _, weight in self._stacks]
-        profile = {
-            "type": "sampled", "name": "calls", "unit": "nanoseconds", "startValue": 0, "endValue": sum(weights),
-            "samples": samples, "weights": weights,
-        }  # fmt: skip
-        file = {"$schema": _SCHEMA, "shared": {"frames": self._frames}, "profiles": [profile], "exporter": "tape"}
-        Path(path).write_text(json.dumps(file), encoding="utf-8")
-
-    def __str__(self) -> str:
-        calls = sum(entry.calls for entry in self.groups["operation"])
-        head = f"{calls:,} calls, {_time(self.nanoseconds)}; together {_time(self.whole)}"
-        tables = [_table(f"by {name}", entries, self.nanoseconds) for name, entries in self.groups.items()]
-        return "\n\n".join([head, *tables])
-
-
-def _time(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1000:,.1f} us"
-
-
-def _table(title: str, entries: list[CallGroup], total: float) -> str:
-    shown = entries[:_SHOWN]
-    if rest := entries[_SHOWN:]:
-        columns = zip(*[(e.calls, e.bytes, e.forward, e.reverse) for e in rest], strict=True)
-        shown = [*shown, CallGroup(f"{len(rest)} more", *map(sum, columns))]
-    width = max(len(title), *(len(entry.name) for entry in shown)) if shown else len(title)
-    lines = [f"{title:<{width}} {'calls':>10} {'bytes':>14} {'forward':>14} {'reverse':>14} {'share':>6}"]
-    for e in shown:
-        share = f"{100 * e.nanoseconds / total:.0f} %" if total else ""
-        times = f"{_time(e.forward):>14} {_time(e.reverse):>14}"
-        lines.append(f"{e.name:<{width}} {e.calls:>10,} {e.bytes:>14,} {times} {share:>6}")
-    return "\n".join(lines)
-
-
-def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], *, reverse: bool) -> Profile:
-    """Return the profile of a program on these arguments; ProgramError if the results are not those expected."""
-    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
-    try:
-        times = call_times(recipe, values, reverse=reverse)
-    except Unsettled:
-        msg = "replays leave the way back at equal eigenvalues or singular values to dynamic mode: profile other values"
-        raise ProgramError(msg) from None
-    results = [*times.outputs, *(g + g.dtype.type(0.0) for g in times.gradients)]
-    for result, other in zip(results, expected, strict=True):
-        if not np.array_equal(result, other, equal_nan=result.dtype.kind == "f"):
-            raise ProgramError("profile: calls that ran one by one gave another result than those of a usual call")
-    groups, steps = groups_of(recipe), recipe.steps
-    pullbacks = steps.each([kind.op.name if kind.form is None else kind.form.name for kind in steps.kinds])
-    names = [(pullbacks if k >= times.forward else groups.operations)[step] for k, step in enumerate(times.steps)]
-    stacks, frames = _stacks(recipe, groups, times, names)
-    return Profile(_entries(groups, times, names), times.whole, times.repetitions, stacks, frames)
-
-
-def _entries(groups: Groups, times: CallTimes, called: list[str]) -> dict[str, list[CallGroup]]:
-    tables: dict[str, list[CallGroup]] = {}
-    for by, names in groups.named().items():
-        entries: dict[str, CallGroup] = {}
-        triples = zip(times.steps.tolist(), times.nanoseconds.tolist(), times.bytes.tolist(), strict=True)
-        for k, (step, nanoseconds, size) in enumerate(triples):
-            name = called[k] if by == "operation" else names[step]
-            entry = entries.setdefault(name, CallGroup(name))
-            entry.calls += 1
-            entry.bytes += size
-            if k < times.forward:
-                entry.forward += nanoseconds
-            else:
-                entry.reverse += nanoseconds
-        tables[by] = sorted(entries.values(), key=lambda entry: -entry.nanoseconds)
-    return tables
-
-
-def _stacks(
-    recipe: Recipe, groups: Groups, times: CallTimes, called: list[str]
-) -> tuple[list[tuple[tuple[int, ...], float]], list[dict[str, Any]]]:
-    """Return the calls in order, each below what it is in, by numbers of frames, and the frames; like ones joined."""
-    frames: dict[tuple[Any, ...], int] = {}
-    stacks: list[tuple[tuple[int, ...], float]] = []
-    numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
-    for k, (step, nanoseconds) in enumerate(zip(times.steps.tolist(), times.nanoseconds.tolist(), strict=True)):
-        names: list[tuple[Any, ...]] = [("forward" if k < times.forward else "reverse",)]
-        names += [(block,) for block in groups.blocks[step]]
-        if recipe.lines is not None and numbers is not None and numbers[step] >= 0:
-            file, line, _ = recipe.lines.table[numbers[step]]
-            names.append((groups.lines[step], file, line))
-        names.append((called[k],))
-        stack = tuple([frames.setdefault(name, len(frames)) for name in names])
-        if stacks and stacks[-1][0] == stack:
-            stacks[-1] = stack, stacks[-1][1] + nanoseconds
-        else:
-            stacks.append((stack, nanoseconds))
-    return stacks, [dict(zip(("name", "file", "line"), frame, strict=False)) for frame in frames]
-
+# A program as a picture.
 
 _MORE = ", ..."
 _MOST_LINES = 200  # of a listing in a notebook
@@ -541,8 +404,9 @@ class Seen:
         """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.
 
         They have calls, bytes and times by operation, by what repeats and by line, if lines are kept;
-        ``profile(...).speedscope(path)`` writes them for https://www.speedscope.app. The program runs some times, as a
-        whole and call by call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
+        ``profile(...).to_html(path)`` writes a page of the listing with times and memory beside it, and
+        ``speedscope(path)`` a file for https://www.speedscope.app. The program runs some times, as a whole and call by
+        call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
         False, and for arguments that it cannot be called on.
 
         >>> import numpy as np
