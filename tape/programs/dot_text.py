@@ -26,6 +26,8 @@ class Graph:
     arguments are blue, results green, saved values orange, writes in place red.
     """
 
+    format: str | None = None
+
     def __init__(self, dot: str) -> None:
         self.dot = dot
 
@@ -34,22 +36,37 @@ class Graph:
         """The text in DOT, by torchviz's name."""
         return self.dot
 
-    def render(self, filename: Any, format: str | None = None) -> str:  # noqa: A002 (Graphviz's name)
+    def render(
+        self,
+        filename: Any,
+        format: str | None = None,  # noqa: A002 (Graphviz's name)
+        *,
+        directory: Any = "",
+        view: bool = False,
+        cleanup: bool = True,
+    ) -> str:
         """Draw into a file, in the format of its suffix, or ``format`` (svg, png, pdf), which is appended; return it.
 
-        ``"dot"`` writes the text, for which nothing need be installed; ImportError where Graphviz is missing.
+        ``"dot"`` writes the text, for which nothing need be installed; ImportError where Graphviz is missing. With
+        ``view`` the file is opened; ``cleanup`` says nothing, since no other file is left. ``graph.format = "png"``
+        does for all calls what ``format`` does for one.
 
         >>> import tape
         >>> tape.graph(tape.ones(2, requires_grad=True) * 2.0).render("/dev/null", "dot")  # doctest: +SKIP
         '/dev/null.dot'
         """
-        path = Path(filename)
+        del cleanup
+        path, format = Path(directory, filename), format or self.format  # noqa: A001 (likewise)
         path = path.with_name(f"{path.name}.{format}") if format is not None else path
         kind = path.suffix.removeprefix(".") or "svg"
         drawing = self.dot.encode() if kind in ("dot", "gv") else _drawn(self.dot, kind)
         if drawing is None:
             raise ImportError(_MISSING)
         path.write_bytes(drawing)
+        if view:
+            import webbrowser
+
+            webbrowser.open(path.resolve().as_uri())
         return str(path)
 
     def svg(self) -> str:

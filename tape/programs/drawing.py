@@ -29,7 +29,7 @@ from tape.tensors.tensor import AccumulateGrad, Tensor
 
 # The graph of a tensor as a picture.
 
-_MOST_SHOWN, _DIGITS = 4, 4  # elements up to which a saved value is shown, and digits behind the point
+_MOST_SHOWN, _DIGITS = 4, 4  # elements up to which a saved value is shown, and their digits
 
 
 def graph(
@@ -180,8 +180,14 @@ def _value(value: Any) -> str:
         return type(value).__name__
     if value.spec.size > _MOST_SHOWN:
         return describe(value.spec)
-    rounded = value.numpy(force=True)
-    return str((rounded.round(_DIGITS) if rounded.dtype.kind == "f" else rounded).tolist())
+    array = value.numpy(force=True)
+    is_float = array.dtype.kind == "f"
+    return str(np.vectorize(_rounded, otypes=[object])(array).tolist() if is_float and array.size else array.tolist())
+
+
+def _rounded(value: float) -> float:
+    """Return a number with four digits behind the point, or four in all if it is small, so that it is not 0.0."""
+    return float(f"{value:.{_DIGITS}{'g' if abs(value) < 1 else 'f'}}")
 
 
 # A program as a picture.

@@ -197,9 +197,9 @@ _STYLE = """
 """
 _TITLES = ("operation", "line", "times", "forward", "reverse", "bytes")
 _CAPTION = (
-    "A loop stands once, with the sums of its iterations; loop_begin has the time of a loop that is recorded as one. Bars "
-    "are shares of all time and of all bytes, which are those of the values and gradients that operations make; they "
-    "share a block of {:,} bytes."
+    "A loop stands once, with the sums of its iterations; loop_begin has the time of a loop recorded as one. Bars are "
+    "shares of all time and of all bytes, which are those of the values and gradients that operations make; they share "
+    "a block of {:,} bytes."
 )
 _MOST_ROWS = 5_000  # of operations; the rest is in the sums alone
 
