@@ -16,6 +16,11 @@ They stand below the builtins:
 
 from __future__ import annotations
 
+import os
+from types import FrameType, TracebackType
+
+import kernels
+
 __all__ = ["CompileWarning", "ConvergenceError", "DetachWarning", "FileFormatError", "GradError"]
 
 
@@ -37,6 +42,36 @@ class DetachWarning(UserWarning):
 
 class CompileWarning(UserWarning):
     """A compiled function, or some of its calls, cannot be replayed, and so run in dynamic mode."""
+
+
+_OURS = tuple(os.path.join(os.path.dirname(path), "") for path in (__file__, kernels.__file__))  # noqa: PTH118, PTH120
+_USERS = os.path.join(_OURS[0], "examples", "")  # noqa: PTH118
+_MISUSE = (RuntimeError, TypeError, ValueError, IndexError)
+
+
+def shorten(error: Exception) -> None:
+    """Leave in the traceback of what a user did wrong one frame of ours, where it was raised; all, if TAPE_DEBUG=1.
+
+    Functions that users call do this, and then ``raise``: what they call in turn is no news to who called them.
+    """
+    if not isinstance(error, _MISUSE) or os.environ.get("TAPE_DEBUG"):
+        return
+    entries, entry = list[TracebackType](), error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    kept = entries.pop() if entries else None
+    for entry in reversed(entries):
+        if not _is_ours(entry.tb_frame):
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = kept
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether code is of a file of ours, or printed by one."""
+    path = frame.f_code.co_filename
+    path = frame.f_globals.get("__file__") or path if path.startswith("<") else path
+    return path.startswith(_OURS) and not path.startswith(_USERS)
 
 
 SECOND_TIME = (
