@@ -49,6 +49,13 @@ _USERS = os.path.join(_OURS[0], "examples", "")  # noqa: PTH118
 _MISUSE = (RuntimeError, TypeError, ValueError, IndexError)
 
 
+def leaf_in_place(*, is_view: bool) -> RuntimeError:
+    """Return the error for a write to a leaf: PyTorch's text, and a note of what to write."""
+    error = RuntimeError(LEAF_VIEW_IN_PLACE if is_view else LEAF_IN_PLACE)
+    error.add_note("Write to its clone(), or within tape.no_grad(), where nothing is recorded.")
+    return error
+
+
 def shorten(error: Exception) -> None:
     """Leave in the traceback of what a user did wrong one frame of ours, where it was raised; all, if TAPE_DEBUG=1.
 
@@ -80,7 +87,11 @@ SECOND_TIME = (
     "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
     "saved tensors after calling backward."
 )
-NO_GRAPH = "element {} of tensors does not require grad and does not have a grad_fn"
+NO_GRAPH = (
+    "element {} of tensors does not require grad and does not have a grad_fn; give requires_grad=True to a leaf that "
+    "it is computed from"
+)
+NO_GRADIENTS = "only Tensors of floating point dtype can require gradients, got {}; x.double() can"
 NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
 NUMPY_EXIT = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 NUMPY_ARRAY = (

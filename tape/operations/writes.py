@@ -71,7 +71,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
     if enabled and type(base._slot) is AccumulateGrad:
         recorder = modes.current().recorder
         if recorder is None or not recorder.is_argument(base):
-            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if view_families.is_view(x) else errors.LEAF_IN_PLACE)
+            raise errors.leaf_in_place(is_view=view_families.is_view(x))
         _branch(base)
     elif enabled and base._slot is None and seen is not base and seen._slot is not None:
         raise RuntimeError(errors.LEAF_VIEW_IN_PLACE)  # the base was a leaf when the view was made

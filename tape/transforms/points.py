@@ -18,6 +18,7 @@ from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.programs.program import Recipe
 from kernels.rules.scalar_loops import NodeRef
 from kernels.sweeps import forward as sweeps
+from tape import errors
 from tape.engine import backward
 from tape.engine.accumulate_grad import tape_of
 from tape.engine.backward import grad
@@ -61,7 +62,7 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     ``linked``: a copy in the graph, if the input requires grad. RuntimeError for a dtype that has no gradients.
     """
     if x.spec.dtype.kind != "f":
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError(errors.NO_GRADIENTS.format(x.spec.dtype.name))
     if modes.current().recorder is None and not (linked and x._slot is not None):
         return _begun(leaf(x._value, requires_grad=True))
     copy = clone(x)

@@ -164,7 +164,9 @@ def value_and_grad(
         if not isinstance(y, Tensor) or y._form.spec.size != 1 or y._form.spec.dtype.kind != "f":
             is_tensor = isinstance(y, Tensor)
             kind = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if is_tensor else f"a {type(y).__name__}"
-            raise TypeError(f"{name}: the function returned {kind}; it must return a tensor of one floating element")
+            remedy = ": its .sum(), say, or use tape.func.jacrev" if is_tensor and y._form.spec.size > 1 else ""
+            must = "it must return a tensor of one floating element"
+            raise TypeError(f"{name}: the function returned {kind}; {must}{remedy}")
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
