@@ -341,6 +341,57 @@ CASES = {
         lambda: tape.record(halves, np.ones(3))(frozen().copy()),
         1.5,
     ),
+    "a call of a solution": Case(
+        lambda: tape.ode.solve(lambda _t, y: -y, 1.0, (0.0, 1.0))(0.5),
+        "with dense=True",
+        lambda: round(float(tape.ode.solve(lambda _t, y: -y, 1.0, (0.0, 1.0), dense=True)(0.0)), 9),
+        1.0,
+    ),
+    "a checkpoint that writes": Case(
+        lambda: tape.checkpoint(written, X * 1.0).sum().backward(),
+        "write to x.clone()",
+        lambda: slope(lambda x: tape.checkpoint(lambda y: written(y.clone()), x * 1.0)),
+        ONES,
+    ),
+    "np.nan_to_num in place": Case(
+        lambda: np.nan_to_num(X, copy=False), "tensor.nan_to_num_()", (X * 1.0).nan_to_num_, [1, 2, 3]
+    ),
+    "np.polymul": Case(
+        lambda: np.polymul(leaf(0.0, 1.0), leaf(1.0, 1.0)),
+        "use np.convolve",
+        lambda: np.convolve(leaf(0.0, 1.0), leaf(1.0, 1.0)),
+        [0, 1, 1],
+    ),
+    "the width of a filter": Case(
+        lambda: tape.ndimage.gaussian_filter(X, leaf(1.0)[0], order=1),
+        "give sigma.detach()",
+        lambda: tape.ndimage.gaussian_filter(X, leaf(1.0)[0].detach(), order=1).shape,
+        [3],
+    ),
+    "integers of a transform": Case(
+        lambda: func.jacrev(lambda x: x * x)(COUNTS),
+        "x.double() can",
+        lambda: func.jacrev(lambda x: x * x)(COUNTS.double()).diagonal(),
+        [2, 4, 6],
+    ),
+    "vmap over what is no tensor": Case(
+        lambda: func.vmap(lambda x, n: x * n, in_dims=(0, 0))(STAND, 3),
+        "None as the respective in_dim",
+        lambda: func.vmap(lambda x, n: x * n, in_dims=(0, None))(STAND, 3),
+        [3, -6],
+    ),
+    "a write to what is mapped over": Case(
+        lambda: func.vmap(lambda x, y: y.add_(x), in_dims=(0, None))(STAND, tape.zeros(())),
+        "Use out-of-place operations",
+        lambda: func.vmap(lambda x, y: y + x, in_dims=(0, None))(STAND, tape.zeros(())),
+        [1, -2],
+    ),
+    "noise that nothing tells": Case(
+        lambda: tape.uncertainty.laplace(lambda p: p - 1.0, np.ones(2), residuals=True),
+        "give noise=",
+        lambda: tape.uncertainty.laplace(lambda p: p - 1.0, np.ones(2), residuals=True, noise=1.0).mean,
+        [1, 1],
+    ),
     "loops of no program": Case(called_twice.loops, "call it first", loops_after_calls, True),
 }
 
