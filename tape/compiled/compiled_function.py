@@ -56,7 +56,7 @@ from tape.compiled.native_calls import (
 from tape.compiled.recordings import KeptViews, Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning, shorten
-from tape.programs.dot_text import Graph
+from tape.programs.drawing import Graph
 from tape.programs.profiling import Profile
 from tape.recording.views import clone
 from tape.tensors import modes
