@@ -27,6 +27,7 @@ from tape.engine.double_backward import RecordedRun, RecordedSweep, settled
 from tape.engine.graph_observers import family_offset
 from tape.engine.saved_tensors import SavedTensors
 from tape.engine.sweep_run import BackwardRun, merged, seeds_of, starts_of
+from tape.errors import shorten
 from tape.random import noting_drawn, redrawing
 from tape.recording import record
 from tape.recording.record import PackedValue
@@ -69,7 +70,11 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> round(x.grad.item(), 6)
     0.036474
     """
-    return called(function, args, kwargs)
+    try:
+        return called(function, args, kwargs)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def called(

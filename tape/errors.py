@@ -16,6 +16,11 @@ They stand below the builtins:
 
 from __future__ import annotations
 
+import os
+from types import FrameType, TracebackType
+
+import kernels
+
 __all__ = ["CompileWarning", "ConvergenceError", "DetachWarning", "FileFormatError", "GradError"]
 
 
@@ -39,13 +44,54 @@ class CompileWarning(UserWarning):
     """A compiled function, or some of its calls, cannot be replayed, and so run in dynamic mode."""
 
 
+_OURS = tuple(os.path.join(os.path.dirname(path), "") for path in (__file__, kernels.__file__))  # noqa: PTH118, PTH120
+_USERS = os.path.join(_OURS[0], "examples", "")  # noqa: PTH118
+_MISUSE = (RuntimeError, TypeError, ValueError, IndexError)
+
+
+def leaf_in_place(*, is_view: bool) -> RuntimeError:
+    """Return the error for a write to a leaf: PyTorch's text, and a note of what to write."""
+    error = RuntimeError(LEAF_VIEW_IN_PLACE if is_view else LEAF_IN_PLACE)
+    error.add_note("Write to its clone(), or within tape.no_grad(), where nothing is recorded.")
+    return error
+
+
+def shorten(error: Exception) -> None:
+    """Leave in the traceback of what a user did wrong one frame of ours, where it was raised; all, if TAPE_DEBUG=1.
+
+    Functions that users call do this, and then ``raise``: what they call in turn is no news to who called them.
+    """
+    if not isinstance(error, _MISUSE) or os.environ.get("TAPE_DEBUG"):
+        return
+    entries, entry = list[TracebackType](), error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    kept = entries.pop() if entries else None
+    for entry in reversed(entries):
+        if not _is_ours(entry.tb_frame):
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = kept
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether code is of a file of ours, or printed by one."""
+    path = frame.f_code.co_filename
+    path = frame.f_globals.get("__file__") or path if path.startswith("<") else path
+    return path.startswith(_OURS) and not path.startswith(_USERS)
+
+
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
     "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
     "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
     "saved tensors after calling backward."
 )
-NO_GRAPH = "element {} of tensors does not require grad and does not have a grad_fn"
+NO_GRAPH = (
+    "element {} of tensors does not require grad and does not have a grad_fn; give requires_grad=True to a leaf that "
+    "it is computed from"
+)
+NO_GRADIENTS = "only Tensors of floating point dtype can require gradients, got {}; x.double() can"
 NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
 NUMPY_EXIT = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 NUMPY_ARRAY = (

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tape.errors import shorten
 from tape.recording import record, views
 from tape.recording.to_python import numbers_of
 from tape.tensors import modes
@@ -51,9 +52,13 @@ def _gradient(transform: Any, func: Callable[..., Any], argnums: Argnums, has_au
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, gradients, aux = value_and_grad.differentiated(
-            _GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux
-        )
+        try:
+            value, gradients, aux = value_and_grad.differentiated(
+                _GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux
+            )
+        except Exception as error:
+            shorten(error)
+            raise
         return value_and_grad.arranged(form, (value, aux) if has_aux else value, gradients)
 
     value_and_grad.made_with(wrapper, made)
@@ -209,14 +214,18 @@ def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
     columns = run is points.by_columns
-    point = Evaluation(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
-    point.check_tensors(api)
-    found_blocks = run(point.outputs, point.inputs)
-    full = points.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
-    result = point.returned.filled(point.out(row) for row in full)
-    point.release()
-    _, *blocks = point.finished(result)
-    return tuple(blocks) if aux else result
+    try:
+        point = Evaluation(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
+        point.check_tensors(api)
+        found_blocks = run(point.outputs, point.inputs)
+        full = points.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
+        result = point.returned.filled(point.out(row) for row in full)
+        point.release()
+        _, *blocks = point.finished(result)
+        return tuple(blocks) if aux else result
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def jacrev(

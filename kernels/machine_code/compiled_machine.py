@@ -439,6 +439,8 @@ class MemoryUse:
     block: int
     constants: int
     groups: dict[str, list[Share]] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list, repr=False)
+    """Of ``groups``, the bytes of each operation."""
 
     @property
     def total(self) -> int:
@@ -488,7 +490,7 @@ def memory_use(recipe: Recipe, *, reverse: bool) -> MemoryUse:
         kinds[kind].bytes += size
     constants = {id(node.constant): node.constant for node in nodes if node.constant is not None and node.constant.ndim}
     outside = sum(constant.nbytes for constant in constants.values())
-    return MemoryUse(reverse, kinds, layout.size, outside, _grouped(recipe, bytes_of, count))
+    return MemoryUse(reverse, kinds, layout.size, outside, *_grouped(recipe, bytes_of, count))
 
 
 def compiled_memory_use(code: CompiledCode, *, reverse: bool) -> MemoryUse:
@@ -500,18 +502,20 @@ def compiled_memory_use(code: CompiledCode, *, reverse: bool) -> MemoryUse:
     return MemoryUse(reverse, kinds, code.work, sum(constants.values()))
 
 
-def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> dict[str, list[Share]]:
-    """Return what steps made, their results and the gradients of these, by group; the largest first."""
+def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> tuple[dict[str, list[Share]], list[int]]:
+    """Return what steps made, their results and the gradients of these: by group, the largest first, and by step."""
     tables: dict[str, dict[str, Share]] = {}
+    steps = [0] * len(recipe.steps)
     names, seen = groups_of(recipe).named(), set(recipe.arguments)
     for kind, node, _, at in map(recipe.steps.raw, range(len(recipe.steps))):
         is_new = recipe.nodes[node].base is None and node not in seen  # what a guard looks at is not
         if not is_new or isinstance(recipe.steps.kinds[kind].op, Write):
             continue
         seen.add(node)
+        steps[at] = bytes_of[node] + bytes_of[count + node]
         for by, of_steps in names.items():
             share = tables.setdefault(by, {}).setdefault(of_steps[at], Share(of_steps[at]))
             for size in (bytes_of[node], bytes_of[count + node]):
                 share.count += size > 0
                 share.bytes += size
-    return {by: sorted(table.values(), key=lambda share: -share.bytes) for by, table in tables.items()}
+    return {by: sorted(table.values(), key=lambda share: -share.bytes) for by, table in tables.items()}, steps

@@ -355,22 +355,37 @@ class Recipe:
 
 def listing(recipe: Recipe) -> str:
     """Return the program as text: one line an instruction, below the user's lines, where they are kept."""
+    lines = listing_head(recipe)
+    numbers, before = (recipe.lines.of_steps(recipe.steps).tolist() if recipe.lines is not None else []), -1
+    for step in recipe.steps:
+        if recipe.lines is not None and numbers[step.at] != before:
+            before = numbers[step.at]
+            lines.append(f"  # {recipe.lines.text(before)}")
+        lines.append(listing_line(recipe, step))
+    return "\n".join([*lines, listing_return(recipe)])
+
+
+def listing_head(recipe: Recipe) -> list[str]:
+    """Return the first line of a listing, and those of constants."""
     heads = [f"{_name(i)}: {describe(recipe.nodes[i].spec)}" for i in recipe.arguments]
     lines = [f"program({', '.join(heads)})"]
     for i, node in enumerate(recipe.nodes):
         if node.constant is not None:
             shown = repr(node.constant.item()) if node.constant.size == 1 else "..."
             lines.append(line(_name(i), "constant", [shown], "", node.spec))
-    numbers, before = (recipe.lines.of_steps(recipe.steps).tolist() if recipe.lines is not None else []), -1
-    for step in recipe.steps:
-        if recipe.lines is not None and numbers[step.at] != before:
-            before = numbers[step.at]
-            lines.append(f"  # {recipe.lines.text(before)}")
-        operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
-        operands = operands[isinstance(step.op, Write) :]
-        spec = recipe.nodes[step.result].spec
-        lines.append(line(_name(step.result), step.op.name, operands, parameters(step.params), spec))
-    return "\n".join([*lines, f"  return {', '.join(map(_name, recipe.outputs))}"])
+    return lines
+
+
+def listing_line(recipe: Recipe, step: Step) -> str:
+    """Return the line of a step."""
+    operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
+    operands = operands[isinstance(step.op, Write) :]
+    return line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec)
+
+
+def listing_return(recipe: Recipe) -> str:
+    """Return the last line."""
+    return f"  return {', '.join(map(_name, recipe.outputs))}"
 
 
 def line(result: str, name: str, operands: Iterable[str], params: str, spec: Spec) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tape.errors import shorten
 from tape.recording import record as recording
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
@@ -41,7 +42,11 @@ class _Point:
         self.several_in, tensors = _tensors(inputs, "inputs", api)
         with grad_modes.enable_grad():
             self.inputs = inputs = [fresh_input(x, linked=create) for x in tensors]
-            self.several_out, self.outputs = _tensors(func(*inputs), _OUTPUTS, api)
+            try:
+                self.several_out, self.outputs = _tensors(func(*inputs), _OUTPUTS, api)
+            except Exception as error:
+                shorten(error)
+                raise
         for i, y in enumerate(self.outputs):
             if strict and y._slot is None:
                 raise RuntimeError(_OUTPUT.format(i))

@@ -55,9 +55,9 @@ from tape.compiled.native_calls import (
 )
 from tape.compiled.recordings import KeptViews, Recording, record_call
 from tape.compiled.specialization import Specialization
-from tape.errors import CompileWarning
-from tape.programs.dot_text import Graph
-from tape.programs.drawing import Profile
+from tape.errors import CompileWarning, shorten
+from tape.programs.drawing import Graph
+from tape.programs.profiling import Profile
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
@@ -120,23 +120,27 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
-        if self._overhead.passing > 0:  # there is no program that may be tried
-            self._overhead.passing -= 1
-            return self._passed_on(args, kwargs)
-        missed = self._direct and self._settle()
-        fast = self._fast  # other threads may set it
-        if fast is not None and not missed:
-            program, state, shape = fast
-            values = shape.values(args, kwargs) if shape is not None else None if kwargs else args
-            if values is not None and program.is_mode(modes.current()) and state.is_current():
-                replayed = state.at_once(program, values)
-                if replayed:
-                    if replayed[0] is not program:
-                        self._fast = replayed[0], state, shape
-                    self._prepare(replayed[0], state, shape, values)
-                    return replayed[1][0]
-                missed = replayed is False
-        return self._called(args, kwargs, missed=bool(missed))
+        try:
+            if self._overhead.passing > 0:  # there is no program that may be tried
+                self._overhead.passing -= 1
+                return self._passed_on(args, kwargs)
+            missed = self._direct and self._settle()
+            fast = self._fast  # other threads may set it
+            if fast is not None and not missed:
+                program, state, shape = fast
+                values = shape.values(args, kwargs) if shape is not None else None if kwargs else args
+                if values is not None and program.is_mode(modes.current()) and state.is_current():
+                    replayed = state.at_once(program, values)
+                    if replayed:
+                        if replayed[0] is not program:
+                            self._fast = replayed[0], state, shape
+                        self._prepare(replayed[0], state, shape, values)
+                        return replayed[1][0]
+                    missed = replayed is False
+            return self._called(args, kwargs, missed=bool(missed))
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, missed: bool = False) -> Any:
         overhead, others = self._overhead, self._others

@@ -20,6 +20,7 @@ from tape.engine.accumulate_grad import accumulate, deliver
 from tape.engine.double_backward import Derivation, derived, gradients, settled, swept, takes_part
 from tape.engine.nodes import note_shape, tensors_of
 from tape.engine.sweep_run import batch_of, ending, weights_of
+from tape.errors import shorten
 from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
@@ -134,16 +135,20 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    if user.depth >= graph_observers.MOST:
-        graph_observers.run_in_fresh_thread(partial(backward, x, gradient, retain_graph, create_graph, inputs))
-    elif (
-        inputs is not None
-        or create_graph
-        or (leaves := native_backward(x, gradient, None, False, False, not retain_graph)) is NotImplemented
-    ):
-        _backward((x,), (gradient,), retain_graph, create_graph, inputs)
-    elif leaves:
-        deliver(leaves)
+    try:
+        if user.depth >= graph_observers.MOST:
+            graph_observers.run_in_fresh_thread(partial(backward, x, gradient, retain_graph, create_graph, inputs))
+        elif (
+            inputs is not None
+            or create_graph
+            or (leaves := native_backward(x, gradient, None, False, False, not retain_graph)) is NotImplemented
+        ):
+            _backward((x,), (gradient,), retain_graph, create_graph, inputs)
+        elif leaves:
+            deliver(leaves)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def backward_all(
@@ -158,10 +163,14 @@ def backward_all(
     if user.depth >= graph_observers.MOST:
         rerun = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         return graph_observers.run_in_fresh_thread(rerun)
-    tensors, inputs = tensors_of(tensors), tensors_of(inputs)
-    roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-    weights = grad_tensors if grad_variables is None else grad_variables
-    return _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
+    try:
+        tensors, inputs = tensors_of(tensors), tensors_of(inputs)
+        roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        weights = grad_tensors if grad_variables is None else grad_variables
+        return _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
@@ -233,19 +242,23 @@ def grad(
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
-    outputs, inputs = tensors_of(outputs), tensors_of(inputs)
-    if user.depth >= graph_observers.MOST:
-        more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
-        return graph_observers.run_in_fresh_thread(
-            partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more)
+    try:
+        outputs, inputs = tensors_of(outputs), tensors_of(inputs)
+        if user.depth >= graph_observers.MOST:
+            more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
+            return graph_observers.run_in_fresh_thread(
+                partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more)
+            )
+        if not (create_graph or is_grads_batched):
+            short_way = short_gradients(outputs, inputs, grad_outputs, free=not retain_graph)
+            if short_way is not None:
+                return short_way
+        return _grad_by_options(
+            outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads
         )
-    if not (create_graph or is_grads_batched):
-        short_way = short_gradients(outputs, inputs, grad_outputs, free=not retain_graph)
-        if short_way is not None:
-            return short_way
-    return _grad_by_options(
-        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads
-    )
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def _grad_by_options(

@@ -19,6 +19,7 @@ from kernels.kinds.reference_tape import Instruction, unexposed
 from tape import errors
 from tape.engine import graph_observers, kind_rules
 from tape.engine.saved_tensors import SavedTensors
+from tape.errors import shorten
 from tape.operations import writes
 from tape.recording import record, views
 from tape.recording.record import Packed, PackedValue
@@ -464,7 +465,11 @@ class Function:
         Arguments given by name, and the defaults of forward's, reach ``setup_context`` and have a gradient as all; what
         forward takes by name alone only reaches forward.
         """
-        return _apply(cls, args, kwargs)
+        try:
+            return _apply(cls, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: a Function is called by its class."""

@@ -15,6 +15,7 @@ import numpy as np
 
 import tape.functions as f
 from kernels.operations import OPS
+from tape.errors import shorten
 from tape.linalg import vector_norm
 from tape.nn import windows
 from tape.nn.windows import *  # noqa: F403
@@ -58,9 +59,13 @@ def _activation(names: str, doc: str, function: Callable[..., Any], *, inplace: 
     """Enter an activation; one that has ``inplace`` writes over its input, as PyTorch's does."""
 
     def run(input: Any, *args: Any, inplace: bool = False, **named: Any) -> Any:
-        *args, inplace = args if len(args) > most else (*args, inplace)  # type: ignore[assignment]
-        result = function(input, *args, **named)
-        return input.copy_(result) if inplace else result
+        try:
+            *args, inplace = args if len(args) > most else (*args, inplace)  # type: ignore[assignment]
+            result = function(input, *args, **named)
+            return input.copy_(result) if inplace else result
+        except Exception as error:
+            shorten(error)
+            raise
 
     most = len(inspect.signature(function).parameters) - 1
     flag = Argument("inplace", Argument.POSITIONAL_OR_KEYWORD, default=False)
@@ -71,7 +76,11 @@ def _loss(names: str, doc: str, function: Callable[..., Any]) -> None:
     """Enter a loss of single examples, with ``reduction``: "mean", "sum" or "none"; older arguments say the same."""
 
     def run(*args: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", **named: Any) -> Any:
-        return _reduced(function(*args, **named), reduction, size_average, reduce)
+        try:
+            return _reduced(function(*args, **named), reduction, size_average, reduce)
+        except Exception as error:
+            shorten(error)
+            raise
 
     more = {"size_average": None, "reduce": None, "reduction": "mean"}
     _entered(names, doc, function, run, *[Argument(n, Argument.KEYWORD_ONLY, default=x) for n, x in more.items()])

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from tape.engine.custom_function import Function
+from tape.errors import shorten
 from tape.recording.creation import as_tensor, empty
 from tape.tensors import dtypes
 from tape.tensors.grad_modes import no_grad
@@ -165,7 +166,11 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what ``forward`` does; hooks run before and after it."""
-        return self._called_with_hooks(args, kwargs) if self._hooks else self.forward(*args, **kwargs)
+        try:
+            return self._called_with_hooks(args, kwargs) if self._hooks else self.forward(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _called_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for hook, named in [*self._hooks["pre"].values()]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tape.errors import shorten
 from tape.operations import diagonals, indexing
 from tape.operations.elementwise import FUNCTIONS, cast_by_rule, into_array, numpy_name, parameters, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
@@ -303,8 +304,10 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
         tape.in_numpy = True  # here: what a call adds to the traceback would hide whose arguments do not fit
         result = function(*args, **kwargs)
         return result if out is None else written(numpy_name(func).removeprefix("np."), out, result)
-    except TypeError as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+    except Exception as error:
+        is_within = error.__traceback__ is None or error.__traceback__.tb_next is not None
+        if is_within or not isinstance(error, TypeError):
+            shorten(error)
             raise
         problem = str(error).partition("() ")[2]  # the arguments do not fit
         raise TypeError(f"{numpy_name(func)} of a tensor {problem}") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.errors import shorten
 from tape.ode import control, fixed_steps, implicit_stages, linearly_implicit, loops, tableaus
 from tape.ode.events import AcceptedSteps
 from tape.operations.diagonals import Inverse, raveled
@@ -118,7 +119,11 @@ def solve(
             raise ValueError(f"ode.solve: {name} is {length}; it is a length above 0")
     limits = first_step, max_step, operator.index(max_steps)
     several = () if events is None else tuple(events) if isinstance(events, (list, tuple)) else (events,)
-    return problem.solved(_ADAPTIVE[method], tolerances, limits, several, dense)
+    try:
+        return problem.solved(_ADAPTIVE[method], tolerances, limits, several, dense)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 class _Statement:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.operations import OPS
+from tape.errors import shorten
 from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
 from tape.recording import foreign_calls, views
@@ -44,7 +45,11 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     tensors = tensors_of(*operands)
-    inputs, output, path = _plan(equation, tuple(x.spec.shape for x in tensors))
+    try:
+        inputs, output, path = _plan(equation, tuple(x.spec.shape for x in tensors))
+    except Exception as error:
+        shorten(error)
+        raise
     terms = [_alone(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     terms = [_squeezed(terms, k) for k in range(len(terms))]
     for chosen in path:

@@ -12,6 +12,7 @@ import numpy as np
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import AUGMENTED, MOST_OPERANDS, SCATTERS, WRITES
 from kernels.operations import OPS
+from tape.errors import shorten
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
 from tape.operations.elementwise import RUN, filled
 from tape.operations.gather import picked_along
@@ -36,8 +37,12 @@ def _writing(op: Elementwise, name: str) -> Callable[..., Tensor]:
     """Return a function that runs an operation and writes the result to its first operand."""
 
     def run(x: Tensor, *others: Any) -> Tensor:
-        writes.check(x, name, reads=True)
-        return writes.store(x, RUN[op.name](x, *others), name, fresh=not op.identity)
+        try:
+            writes.check(x, name, reads=True)
+            return writes.store(x, RUN[op.name](x, *others), name, fresh=not op.identity)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return _adding(op, run, name) if op.operator == "+" and name == "+=" else run
 
@@ -75,7 +80,11 @@ def _augmented(op: Elementwise) -> Callable[..., Any]:
 
     @with_name(f"__{_INPLACE[op.operator]}__", f"{op.doc[:-1]}, in place.")
     def augmented(x: Tensor, other: Any) -> Any:
-        return RUN[op.name](x, other) if writes.is_value(x) else write(x, other)
+        try:
+            return RUN[op.name](x, other) if writes.is_value(x) else write(x, other)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return augmented
 

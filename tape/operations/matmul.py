@@ -20,6 +20,7 @@ from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations import OPS
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.rules.op import LateUfunc
+from tape.errors import shorten
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, views
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of, number_of_op
@@ -316,9 +317,13 @@ def served(ufunc: np.ufunc) -> Callable[..., Any] | None:
 def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc, or one of its methods, through its record."""
     function = _known.get(ufunc) or served(ufunc)
-    if how == "__call__" and not kwargs and function is not None:
-        return function(*inputs)
-    return modes.call_in_numpy(_run, ufunc, function, how, inputs, kwargs)
+    try:
+        if how == "__call__" and not kwargs and function is not None:
+            return function(*inputs)
+        return modes.call_in_numpy(_run, ufunc, function, how, inputs, kwargs)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def _run(ufunc: np.ufunc, function: Any, how: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

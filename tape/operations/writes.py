@@ -14,6 +14,7 @@ from kernels.native.memory import where
 from kernels.native.structs import LARGE, VIEW
 from kernels.operations import OPS
 from tape import errors
+from tape.errors import shorten
 from tape.recording import record as recording
 from tape.recording.promotion import can_cast
 from tape.recording.views import clone
@@ -70,7 +71,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
     if enabled and type(base._slot) is AccumulateGrad:
         recorder = modes.current().recorder
         if recorder is None or not recorder.is_argument(base):
-            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if view_families.is_view(x) else errors.LEAF_IN_PLACE)
+            raise errors.leaf_in_place(is_view=view_families.is_view(x))
         _branch(base)
     elif enabled and base._slot is None and seen is not base and seen._slot is not None:
         raise RuntimeError(errors.LEAF_VIEW_IN_PLACE)  # the base was a leaf when the view was made
@@ -135,7 +136,11 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
     value = source
     if not fresh or source._form.spec.shape != spec.shape or source._form.spec.dtype is not spec.dtype:
         casts = casts or (fresh and can_cast(source._form.spec.dtype, spec.dtype))
-        value = value_to_write(source, spec.shape, spec.dtype, name, item=item, casts=casts)
+        try:
+            value = value_to_write(source, spec.shape, spec.dtype, name, item=item, casts=casts)
+        except Exception as error:
+            shorten(error)
+            raise
     if fresh and _take(x, value):
         return x
     if not fresh and meets(x, value):

@@ -1,11 +1,11 @@
-"""Graphs of tensors and programs as pictures, and the time of a program's steps."""
+"""Graphs of tensors and programs as pictures, in Graphviz's language DOT; what programs show of themselves."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,202 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds import reference_tape
-from kernels.kinds.routine import Unsettled
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, compiled_memory_use, memory_use
 from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.native.structs import ADDS, CLEARS
 from kernels.programs import steps as flows
-from kernels.programs.machine import CallTimes, GuardMissed, call_times
+from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
 from kernels.programs.recording import whole
-from kernels.programs.steps import Groups, groups_of, representatives
+from kernels.programs.steps import Repeat, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
-from tape.programs.dot_text import DotText, Edges, Graph, installed
+from tape.programs.profiling import Profile, profiled
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import AccumulateGrad, Tensor
 
+# Text in DOT, drawn by Graphviz where that is installed.
+
+_MISSING = (
+    "a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "
+    "(https://graphviz.org/download); the text, str(graph), can be drawn elsewhere"
+)
+_MOST_DRAWN = 100_000
+"""Characters of the text up to which a notebook draws unasked: dot takes minutes for large graphs."""
+
+
+class Graph:
+    """A graph of operations. ``dot``, ``source`` or ``str(graph)`` is its text in DOT, Graphviz's language.
+
+    A notebook shows it as a drawing where Graphviz is installed: the extra ``viz`` and the program ``dot``. Leaves and
+    arguments are blue, results green, saved values orange, writes in place red.
+    """
+
+    format: str | None = None
+
+    def __init__(self, dot: str) -> None:
+        self.dot = dot
+
+    @property
+    def source(self) -> str:
+        """The text in DOT, by torchviz's name."""
+        return self.dot
+
+    def render(
+        self,
+        filename: Any,
+        format: str | None = None,  # noqa: A002 (Graphviz's name)
+        *,
+        directory: Any = "",
+        view: bool = False,
+        cleanup: bool = True,
+    ) -> str:
+        """Draw into a file, in the format of its suffix, or ``format`` (svg, png, pdf), which is appended; return it.
+
+        ``"dot"`` writes the text, for which nothing need be installed; ImportError where Graphviz is missing. With
+        ``view`` the file is opened; ``cleanup`` says nothing, since no other file is left. ``graph.format = "png"``
+        does for all calls what ``format`` does for one.
+
+        >>> import tape
+        >>> tape.graph(tape.ones(2, requires_grad=True) * 2.0).render("/dev/null", "dot")  # doctest: +SKIP
+        '/dev/null.dot'
+        """
+        del cleanup
+        path, format = Path(directory, filename), format or self.format  # noqa: A001 (likewise)
+        path = path.with_name(f"{path.name}.{format}") if format is not None else path
+        kind = path.suffix.removeprefix(".") or "svg"
+        drawing = self.dot.encode() if kind in ("dot", "gv") else _drawn(self.dot, kind)
+        if drawing is None:
+            raise ImportError(_MISSING)
+        path.write_bytes(drawing)
+        if view:
+            import webbrowser
+
+            webbrowser.open(path.resolve().as_uri())
+        return str(path)
+
+    def svg(self) -> str:
+        """Return the drawing as SVG; ImportError, with the remedy, where Graphviz is missing."""
+        drawing = _drawn(self.dot)
+        if drawing is None:
+            raise ImportError(_MISSING)
+        return drawing.decode()
+
+    def _repr_svg_(self) -> str | None:
+        """Return what a notebook shows; None for its text instead."""
+        drawing = _drawn(self.dot) if len(self.dot) <= _MOST_DRAWN else None
+        return None if drawing is None else drawing.decode()
+
+    def __str__(self) -> str:
+        return self.dot
+
+    def __repr__(self) -> str:
+        nodes = self.dot.count(" [label=") - self.dot.count(" graph [label=")  # those are the titles of frames
+        return f"<Graph of {nodes} nodes; str(graph) is its text in DOT>"
+
+
+def installed() -> bool:
+    """Whether graphs can be drawn here: there are the package graphviz, of the extra ``viz``, and the program dot."""
+    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
+
+
+def _drawn(dot: str, kind: str = "svg") -> bytes | None:
+    if not installed():
+        return None
+    graphviz: Any = importlib.import_module("graphviz")
+    return bytes(graphviz.Source(dot).pipe(format=kind))
+
+
+class Edges:
+    """Edges between what is drawn, each for all that lead from copies of one node to copies of another.
+
+    ``between`` has what the second reads of the first, in one copy, and whether only the next copy reads it.
+    """
+
+    def __init__(self) -> None:
+        self.between: dict[tuple[str, str], tuple[set[int], bool]] = {}
+
+    def add(self, start: str, end: str, source: int = 0, *, counted: bool = True, again: bool = False) -> None:
+        """Add an edge, from the copy ``source``."""
+        sources, before = self.between.setdefault((start, end), (set(), again))
+        if counted or not sources:
+            sources.add(source)
+        self.between[start, end] = sources, before and again
+
+
+_COLOURS = {"leaf": "lightblue", "result": "darkolivegreen1", "saved": "orange", "write": "lightsalmon"}
+"""Of kinds of nodes, the first three as torchviz has them."""
+
+
+class DotText:
+    """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = ["digraph {", '  node [fontname="monospace", shape="box"];']
+        self._depth = 1
+        self._clusters = 0
+
+    def node(self, name: str, label: str, kind: str = "", **attributes: str) -> None:
+        """Add a node, in the cluster that is open, in the colour of its kind."""
+        if kind:
+            attributes |= {"style": "filled", "fillcolor": _COLOURS[kind]}
+        self._add(f"{name} [label={quoted(label)}{_listed(attributes)}];")
+
+    def edge(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
+        """Add an edge; a dashed one has no say in where nodes are drawn."""
+        attributes = {"taillabel": label} if label else {}
+        attributes |= {"style": "dashed", "constraint": "false"} if dashed else {}
+        self._add(f"{start} -> {end}{' [' + _listed(attributes)[2:] + ']' if attributes else ''};")
+
+    @contextmanager
+    def cluster(self, title: str, **attributes: str) -> Iterator[None]:
+        """Frame the nodes that are added within."""
+        self._add(f"subgraph cluster_{self._clusters} {{")
+        self._clusters += 1
+        self._depth += 1
+        self._add(f"graph [label={quoted(title)}{_listed(attributes)}];")
+        yield
+        self._depth -= 1
+        self._add("}")
+
+    def parts(self, repeats: Iterable[Repeat], low: int, high: int, draw: Callable[[range], None]) -> None:
+        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
+        at = low
+        for repeat in repeats:
+            draw(range(at, repeat.start))
+            with self.cluster(f"{repeat.count} times", style="rounded"):
+                self.parts(repeat.inner, repeat.start, repeat.start + repeat.length, draw)
+            at = repeat.stop
+        draw(range(at, high))
+
+    def edges(self, edges: Edges) -> None:
+        """Add these edges; where one stands for several that lead to one copy, with their number."""
+        for (start, end), (sources, again) in edges.between.items():
+            self.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        return Graph("\n".join([*self._lines, "}"]))
+
+    def _add(self, line: str) -> None:
+        self._lines.append("  " * self._depth + line)
+
+
+def quoted(text: str) -> str:
+    """Return text as a string of DOT: its lines stay, and its backslashes are no commands."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def _listed(attributes: dict[str, str]) -> str:
+    return "".join(f", {name}={quoted(value)}" for name, value in attributes.items())
+
+
 # The graph of a tensor as a picture.
 
-_MOST_SHOWN, _DIGITS = 4, 4  # elements up to which a saved value is shown, and digits behind the point
+_MOST_SHOWN, _DIGITS = 4, 4  # elements up to which a saved value is shown, and their digits
 
 
 def graph(
@@ -183,145 +359,17 @@ def _value(value: Any) -> str:
         return type(value).__name__
     if value.spec.size > _MOST_SHOWN:
         return describe(value.spec)
-    rounded = value.numpy(force=True)
-    return str((rounded.round(_DIGITS) if rounded.dtype.kind == "f" else rounded).tolist())
+    array = value.numpy(force=True)
+    is_float = array.dtype.kind == "f"
+    return str(np.vectorize(_rounded, otypes=[object])(array).tolist() if is_float and array.size else array.tolist())
 
 
-# A program as a picture, and the time of its steps.
-
-_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_SHOWN = 20  # rows of a table; the rest is summed
-
-
-@dataclass(slots=True)
-class CallGroup:
-    """What the calls of one group are: how many, the bytes of what they name, nanoseconds forward and back."""
-
-    name: str
-    calls: int = 0
-    bytes: int = 0
-    forward: float = 0.0
-    reverse: float = 0.0
-
-    @property
-    def nanoseconds(self) -> float:
-        """Nanoseconds, forward and back."""
-        return self.forward + self.reverse
+def _rounded(value: float) -> float:
+    """Return a number with four digits behind the point, or four in all if it is small, so that it is not 0.0."""
+    return float(f"{value:.{_DIGITS}{'g' if abs(value) < 1 else 'f'}}")
 
 
-@dataclass(slots=True)
-class Profile:
-    """The calls of a program, timed one by one; ``print`` it for tables.
-
-    ``groups`` has entries by operation (pullbacks under their names), by what repeats and, if lines are kept, by line,
-    the longest first. ``nanoseconds`` is the sum, ``whole`` what all of it took together, run as usual: times of
-    calls are the least of some repetitions, and those of a few nanoseconds are below what a clock can tell.
-    """
-
-    groups: dict[str, list[CallGroup]]
-    whole: int
-    repetitions: int
-    _stacks: list[tuple[tuple[int, ...], float]] = field(repr=False)
-    _frames: list[dict[str, Any]] = field(repr=False)
-
-    @property
-    def nanoseconds(self) -> float:
-        """The times of all calls."""
-        return sum(entry.nanoseconds for entry in self.groups["operation"])
-
-    def speedscope(self, path: Any) -> None:
-        """Write a file for https://www.speedscope.app: calls in their order, below their lines and what repeats."""
-        samples, weights = [list(stack) for stack, _ in self._stacks], [weight for _, weight in self._stacks]
-        profile = {
-            "type": "sampled", "name": "calls", "unit": "nanoseconds", "startValue": 0, "endValue": sum(weights),
-            "samples": samples, "weights": weights,
-        }  # fmt: skip
-        file = {"$schema": _SCHEMA, "shared": {"frames": self._frames}, "profiles": [profile], "exporter": "tape"}
-        Path(path).write_text(json.dumps(file), encoding="utf-8")
-
-    def __str__(self) -> str:
-        calls = sum(entry.calls for entry in self.groups["operation"])
-        head = f"{calls:,} calls, {_time(self.nanoseconds)}; together {_time(self.whole)}"
-        tables = [_table(f"by {name}", entries, self.nanoseconds) for name, entries in self.groups.items()]
-        return "\n\n".join([head, *tables])
-
-
-def _time(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1000:,.1f} us"
-
-
-def _table(title: str, entries: list[CallGroup], total: float) -> str:
-    shown = entries[:_SHOWN]
-    if rest := entries[_SHOWN:]:
-        columns = zip(*[(e.calls, e.bytes, e.forward, e.reverse) for e in rest], strict=True)
-        shown = [*shown, CallGroup(f"{len(rest)} more", *map(sum, columns))]
-    width = max(len(title), *(len(entry.name) for entry in shown)) if shown else len(title)
-    lines = [f"{title:<{width}} {'calls':>10} {'bytes':>14} {'forward':>14} {'reverse':>14} {'share':>6}"]
-    for e in shown:
-        share = f"{100 * e.nanoseconds / total:.0f} %" if total else ""
-        times = f"{_time(e.forward):>14} {_time(e.reverse):>14}"
-        lines.append(f"{e.name:<{width}} {e.calls:>10,} {e.bytes:>14,} {times} {share:>6}")
-    return "\n".join(lines)
-
-
-def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], *, reverse: bool) -> Profile:
-    """Return the profile of a program on these arguments; ProgramError if the results are not those expected."""
-    values = [x._value if isinstance(x, Tensor) else x for x in arguments]
-    try:
-        times = call_times(recipe, values, reverse=reverse)
-    except Unsettled:
-        msg = "replays leave the way back at equal eigenvalues or singular values to dynamic mode: profile other values"
-        raise ProgramError(msg) from None
-    results = [*times.outputs, *(g + g.dtype.type(0.0) for g in times.gradients)]
-    for result, other in zip(results, expected, strict=True):
-        if not np.array_equal(result, other, equal_nan=result.dtype.kind == "f"):
-            raise ProgramError("profile: calls that ran one by one gave another result than those of a usual call")
-    groups, steps = groups_of(recipe), recipe.steps
-    pullbacks = steps.each([kind.op.name if kind.form is None else kind.form.name for kind in steps.kinds])
-    names = [(pullbacks if k >= times.forward else groups.operations)[step] for k, step in enumerate(times.steps)]
-    stacks, frames = _stacks(recipe, groups, times, names)
-    return Profile(_entries(groups, times, names), times.whole, times.repetitions, stacks, frames)
-
-
-def _entries(groups: Groups, times: CallTimes, called: list[str]) -> dict[str, list[CallGroup]]:
-    tables: dict[str, list[CallGroup]] = {}
-    for by, names in groups.named().items():
-        entries: dict[str, CallGroup] = {}
-        triples = zip(times.steps.tolist(), times.nanoseconds.tolist(), times.bytes.tolist(), strict=True)
-        for k, (step, nanoseconds, size) in enumerate(triples):
-            name = called[k] if by == "operation" else names[step]
-            entry = entries.setdefault(name, CallGroup(name))
-            entry.calls += 1
-            entry.bytes += size
-            if k < times.forward:
-                entry.forward += nanoseconds
-            else:
-                entry.reverse += nanoseconds
-        tables[by] = sorted(entries.values(), key=lambda entry: -entry.nanoseconds)
-    return tables
-
-
-def _stacks(
-    recipe: Recipe, groups: Groups, times: CallTimes, called: list[str]
-) -> tuple[list[tuple[tuple[int, ...], float]], list[dict[str, Any]]]:
-    """Return the calls in order, each below what it is in, by numbers of frames, and the frames; like ones joined."""
-    frames: dict[tuple[Any, ...], int] = {}
-    stacks: list[tuple[tuple[int, ...], float]] = []
-    numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
-    for k, (step, nanoseconds) in enumerate(zip(times.steps.tolist(), times.nanoseconds.tolist(), strict=True)):
-        names: list[tuple[Any, ...]] = [("forward" if k < times.forward else "reverse",)]
-        names += [(block,) for block in groups.blocks[step]]
-        if recipe.lines is not None and numbers is not None and numbers[step] >= 0:
-            file, line, _ = recipe.lines.table[numbers[step]]
-            names.append((groups.lines[step], file, line))
-        names.append((called[k],))
-        stack = tuple([frames.setdefault(name, len(frames)) for name in names])
-        if stacks and stacks[-1][0] == stack:
-            stacks[-1] = stack, stacks[-1][1] + nanoseconds
-        else:
-            stacks.append((stack, nanoseconds))
-    return stacks, [dict(zip(("name", "file", "line"), frame, strict=False)) for frame in frames]
-
+# A program as a picture.
 
 _MORE = ", ..."
 _MOST_LINES = 200  # of a listing in a notebook
@@ -541,8 +589,9 @@ class Seen:
         """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.
 
         They have calls, bytes and times by operation, by what repeats and by line, if lines are kept;
-        ``profile(...).speedscope(path)`` writes them for https://www.speedscope.app. The program runs some times, as a
-        whole and call by call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
+        ``profile(...).to_html(path)`` writes a page of the listing with times and memory beside it, and
+        ``speedscope(path)`` a file for https://www.speedscope.app. The program runs some times, as a whole and call by
+        call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
         False, and for arguments that it cannot be called on.
 
         >>> import numpy as np

@@ -39,7 +39,7 @@ from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
-from tape.errors import CompileWarning, FileFormatError
+from tape.errors import CompileWarning, FileFormatError, shorten
 from tape.programs import replaying
 from tape.programs.drawing import Seen
 from tape.programs.replaying import MOST_CALLS, CallForm, ProgramPullback, interpreted, recorded, write_back
@@ -352,7 +352,11 @@ class Program(Seen):
             )
         leaves, names = self._signature.values(args, kwargs), self._signature.names
         nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written
-        values = [argument_value(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(leaves)]
+        try:
+            values = [argument_value(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(leaves)]
+        except Exception as error:
+            shorten(error)
+            raise
         if writes and written:
             check_written(names, leaves, [i for i, node in enumerate(arguments) if node in written])
         tensors = any(isinstance(x, Tensor) for x in leaves)

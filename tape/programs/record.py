@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.program import ProgramError
+from tape.errors import shorten
 from tape.programs.program import Program, program_of
 from tape.tensors import modes
 from tape.tensors.operands import native
@@ -97,7 +98,11 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     signature, recorder = Signature(args, kwargs), _recorder(lines=lines)
     values = list(signature.values(args, kwargs))
     mode = modes.Mode(grad=True, recorder=recorder)
-    template, kept = modes.call_under(mode, _run, fun, signature, values, recorder)
+    try:
+        template, kept = modes.call_under(mode, _run, fun, signature, values, recorder)
+    except Exception as error:
+        shorten(error)
+        raise
     recorder.check()
     recorder.finish()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]

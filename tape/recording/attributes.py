@@ -10,6 +10,7 @@ import numpy as np
 from kernels.foundation.specs import spec_of
 from kernels.kinds.form import Form
 from kernels.operations import OPS
+from tape import errors
 from tape.recording import promotion, record
 from tape.recording.cached_calls import by_alias, cached_call
 from tape.recording.creation import by_type
@@ -137,7 +138,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
             "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
         )
     if value and x.spec.dtype.kind != "f":
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError(errors.NO_GRADIENTS.format(x.spec.dtype.name))
     if value:
         check_gradient(x.spec.dtype)
     if not value and type(x._slot) is AccumulateGrad:

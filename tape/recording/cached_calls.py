@@ -27,6 +27,7 @@ from kernels.native import memory, structs
 from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, RecorderObject, agrees, table
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
+from tape.errors import shorten
 from tape.tensors import modes
 from tape.tensors.bytecode import Run, runs
 from tape.tensors.operands import LARGEST
@@ -298,7 +299,11 @@ def cached_call(
         @functools.wraps(function)
         def missed(*args: Any, **named: Any) -> Any:
             assert miss is not None
-            return miss(Call(function, op_number, called_as, args, named))
+            try:
+                return miss(Call(function, op_number, called_as, args, named))
+            except Exception as error:
+                shorten(error)
+                raise
 
         fill: Callable[..., Any] = function if miss is None else missed
         if slot:

@@ -90,7 +90,8 @@ def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     if kind not in "iub":
         if kind == "c":
             raise TypeError(unsupported(array.dtype))
-        raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype})")
+        remedy = "; give its toarray()" if hasattr(data, "toarray") else ""
+        raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype}){remedy}")
     return array
 
 

@@ -527,9 +527,9 @@ def refusal(x: Any) -> Exception:
         better = f"np.{method}(array, t)" if hasattr(np, method) else "a function of tape"
         return RuntimeError(f"{name} makes an array of its argument: write {better}. {errors.NUMPY_EXIT}")
     if name is None and (numpys := _numpy_function()) is not None:
-        return TypeError(
-            f"np.{numpys} computes on arrays, without gradients: {errors.NUMPY_ARRAY}. {errors.NUMPY_EXIT}"
-        )
+        has_own = getattr(sys.modules["tape"].numpy, numpys, None) is not getattr(np, numpys, None)
+        better = _REMEDIES.get(numpys) or (errors.NUMPY_ARRAY if has_own else _STACKED)
+        return TypeError(f"np.{numpys} computes on arrays, without gradients: {better}. {errors.NUMPY_EXIT}")
     if name is None:
         return RuntimeError(errors.NUMPY_EXIT)
     is_minimizer = name.rpartition(".")[2] in MINIMIZERS and name.startswith("scipy.optimize.")
@@ -542,6 +542,8 @@ def refusal_of_out(message: str, x: Any) -> TypeError:
     return TypeError(message if name is None else f"{advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
 
 
+_STACKED = "give it tensors, tape.stack([...]) of a list of them"
+_REMEDIES = {"vectorize": "call f(t), or tape.func.vmap(f)(t)", "ones_like": _STACKED, "zeros_like": _STACKED}
 _INTO_ARRAY = (np.ndarray.fill, np.fromiter)
 """Functions of NumPy's that write numbers into an array."""
 

@@ -20,6 +20,7 @@ from kernels.language import jit
 from kernels.native import memory, structs
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
+from tape.errors import shorten
 from tape.recording import record, views
 from tape.recording.cached_calls import NATIVE_OPERANDS, NATIVELY, Call, Miss, number_of
 from tape.recording.promotion import with_tensor
@@ -467,24 +468,28 @@ def assign_call(
     """
 
     def once(x: Tensor, key: Any, *value: Any) -> None:
-        if not value:
-            raise TypeError("Tensor does not support deleting items")
-        if type(value[0]) is np.ndarray and type(x) is Tensor and value[0].dtype is x._form.spec.dtype:
-            x[key] = with_tensor(value[0])  # native code repeats that
-            return
-        is_base = type(x) is Tensor and base_of(x) is x
-        if is_base and modes.given_arrays() and has_views(x) and release(x, x):
-            x[key] = value[0]  # native code can do it now
-            return
-        if not is_base or type(value[0]) not in NATIVE_OPERANDS or modes.unobserved_tape() is None:
-            assign(x, key, *value)
-            return
-        relation = _relation(x, key, value[0])
-        source = clone(value[0]) if relation == structs.OVERLAPPING else value[0]
-        seen = _key(structs.OP_ASSIGN, x, source, value[0])
-        assign(x, key, source)
-        if seen is not None and _is_native(seen, x) and not (relation == structs.SAME and any(seen.wanted)):
-            _enter_write(seen, x, key, source)
+        try:
+            if not value:
+                raise TypeError("Tensor does not support deleting items")  # noqa: TRY301 (it is shortened as all are)
+            if type(value[0]) is np.ndarray and type(x) is Tensor and value[0].dtype is x._form.spec.dtype:
+                x[key] = with_tensor(value[0])  # native code repeats that
+                return
+            is_base = type(x) is Tensor and base_of(x) is x
+            if is_base and modes.given_arrays() and has_views(x) and release(x, x):
+                x[key] = value[0]  # native code can do it now
+                return
+            if not is_base or type(value[0]) not in NATIVE_OPERANDS or modes.unobserved_tape() is None:
+                assign(x, key, *value)
+                return
+            relation = _relation(x, key, value[0])
+            source = clone(value[0]) if relation == structs.OVERLAPPING else value[0]
+            seen = _key(structs.OP_ASSIGN, x, source, value[0])
+            assign(x, key, source)
+            if seen is not None and _is_native(seen, x) and not (relation == structs.SAME and any(seen.wanted)):
+                _enter_write(seen, x, key, source)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return once
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from kernels.calls.object_types import operation
 from kernels.kinds.elementwise import Elementwise
+from tape.errors import shorten
 from tape.recording.promotion import can_cast
 from tape.tensors import modes, pytrees
 from tape.tensors.hooks import Function
@@ -37,7 +38,11 @@ def dims_of(x: Tensor, dim: Any) -> tuple[int, ...]:
     rank = len(x._form.spec.shape)
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(rank))
-    return _axes(rank, tuple(map(operator.index, dim if isinstance(dim, (tuple, list)) else (dim,))))
+    try:
+        return _axes(rank, tuple(map(operator.index, dim if isinstance(dim, (tuple, list)) else (dim,))))
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 @functools.lru_cache(512)
@@ -171,7 +176,11 @@ def _renaming(function: Any, names: dict[str, str], *, none_is_absent: bool = Fa
                     f"{function.__name__}() got '{names[other]}' and '{other}', which are names of one argument"
                 )
             kwargs[names[other]] = value
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return renamed
 
@@ -241,10 +250,14 @@ def taking_out(function: Function) -> Function:
     def writing(run: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(run)
         def call(*args: Any, out: Any = None, **named: Any) -> Any:
-            if out is None:
-                return run(*args, **named)
-            operands = pytrees.leaves((args, named))
-            return _into(out, function.__name__, lambda *_: run(*args, **named), *operands)
+            try:
+                if out is None:
+                    return run(*args, **named)
+                operands = pytrees.leaves((args, named))
+                return _into(out, function.__name__, lambda *_: run(*args, **named), *operands)
+            except Exception as error:
+                shorten(error)
+                raise
 
         return call
 

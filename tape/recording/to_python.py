@@ -34,7 +34,7 @@ from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, m
 def item(x: Tensor) -> Any:
     """Return the only element as a Python number."""
     if x.spec.size != 1:
-        raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
+        raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar; .tolist() has all")
     record.note_number(x)
     value = x._value
     return value if type(value) is float else value.item()  # type: ignore[union-attr]
@@ -79,7 +79,9 @@ def _warn(x: Tensor, conversion: str) -> None:
 
 def _number(x: Tensor) -> Any:
     if x.spec.size != 1:
-        raise ValueError(f"only one element tensors can be converted to Python scalars; this one has {x.spec.size}")
+        raise ValueError(
+            f"only one element tensors can be converted to Python scalars; this one has {x.spec.size}: .tolist()"
+        )
     return item(x)
 
 
@@ -117,8 +119,8 @@ def to_index(x: Tensor) -> int:
 def to_bool(x: Tensor) -> bool:
     """Return the truth of the only element."""
     if x.spec.size != 1:
-        amount = "no values" if x.spec.size == 0 else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
+        amount, remedy = ("more than one value", "; write .any() or .all()") if x.spec.size else ("no values", "")
+        raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous{remedy}")
     if "scipy.optimize" in sys.modules:  # whose solvers decide by tensors
         foreign_calls.refuse_iterates(sys._getframe(1))
     return bool(item(x))
@@ -135,7 +137,8 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     """Copy a leaf with its gradient; a computed tensor raises, as in PyTorch."""
     if not record.leaf_of(x):
         raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment; "
+            "copy x.detach(), or write x.clone(), which is recorded"
         )
     record.note_escape(x)
     result = _rebuild_tensor(copy.copy(x._value), x._slot is not None)

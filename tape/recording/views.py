@@ -40,6 +40,8 @@ def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 @cached_call()
 def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view of another shape; RuntimeError where strides do not allow one."""
+    if len(sizes) == 1 and isinstance(sizes[0], (type, np.dtype)):
+        raise NotImplementedError("view(dtype), of the same bytes, is not supported; x.to(dtype) converts the values")
     wanted = _completed(x, ints_of(sizes if size is None else (size,)), "view")
     try:
         return record.view(VIEWS["view"], x, (wanted,))

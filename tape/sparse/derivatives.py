@@ -15,6 +15,7 @@ from tape import func
 from tape.compiled.call_key import call_of, inputs_of
 from tape.compiled.compiled_gradient import compile as compiled
 from tape.compiled.recordings import record_call
+from tape.errors import shorten
 from tape.operations.diagonals import Inverse, raveled
 from tape.recording import views
 from tape.sparse.colourings import Colouring, colouring
@@ -123,7 +124,11 @@ class Plan:
         """Return the derivative at a point: sweep again where the call went a way that the pattern does not know."""
         first = self._rows < 0  # then a sweep in dynamic mode says what it loses of tensors closed over
         if first:
-            self.check(vector, args)
+            try:
+                self.check(vector, args)
+            except Exception as error:
+                shorten(error)
+                raise
         leaves = pytrees.flattened((vector, args), none=True)[0]
         arrays = modes.current().recorder is None and not any(isinstance(x, Tensor) for x in leaves)
         while True:

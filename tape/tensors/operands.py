@@ -95,7 +95,7 @@ def is_foreign(value: Any) -> bool:
         return False
     kind = type(value)
     if kind.__module__.startswith("scipy.sparse"):
-        raise TypeError(f"an operand is a {kind.__name__}; use tape.sparse.CSR, which has gradients, or its toarray()")
+        raise TypeError(f"an operand is a {kind.__name__}; write its toarray(), or tape.sparse.csr of it")
     if not is_array_like(value):
         return True
     if hasattr(kind, "__pandas_priority__"):

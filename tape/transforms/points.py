@@ -18,12 +18,14 @@ from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.programs.program import Recipe
 from kernels.rules.scalar_loops import NodeRef
 from kernels.sweeps import forward as sweeps
+from tape import errors
 from tape.engine import backward
 from tape.engine.accumulate_grad import tape_of
 from tape.engine.backward import grad
 from tape.engine.double_backward import Derivation, Derivatives, derived
 from tape.engine.graph_observers import BEGINS, family_offset
 from tape.engine.sweep_run import family_offset_of, leaves_of
+from tape.errors import shorten
 from tape.recording import record, views
 from tape.recording.to_python import numbers_of, warn_of_detaching
 from tape.recording.views import clone, stack
@@ -60,7 +62,7 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     ``linked``: a copy in the graph, if the input requires grad. RuntimeError for a dtype that has no gradients.
     """
     if x.spec.dtype.kind != "f":
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError(errors.NO_GRADIENTS.format(x.spec.dtype.name))
     if modes.current().recorder is None and not (linked and x._slot is not None):
         return _begun(leaf(x._value, requires_grad=True))
     copy = clone(x)
@@ -283,13 +285,17 @@ class Evaluation:
         chosen = args[numbers] if by_number or isinstance(numbers, int) else tuple(args[i] for i in numbers)
         leaves, self.structure = flattened(chosen)
         self.tensors = any(map(is_tensor, leaves))
-        if evaluated is not None:
-            self.inputs, result = evaluated
-        elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
-            result = self._evaluated(func, args, numbers, leaves, kwargs)
-        else:
-            with inference_mode(False):
+        try:
+            if evaluated is not None:
+                self.inputs, result = evaluated
+            elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
                 result = self._evaluated(func, args, numbers, leaves, kwargs)
+            else:
+                with inference_mode(False):
+                    result = self._evaluated(func, args, numbers, leaves, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
         if has_aux:
             if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")

@@ -17,6 +17,7 @@ from kernels.foundation.specs import Spec
 from kernels.programs import program as recipes
 from kernels.programs.program import ProgramError
 from tape.engine import backward
+from tape.errors import shorten
 from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import LEAF, Structure, flattened
@@ -163,11 +164,17 @@ def value_and_grad(
         if not isinstance(y, Tensor) or y._form.spec.size != 1 or y._form.spec.dtype.kind != "f":
             is_tensor = isinstance(y, Tensor)
             kind = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if is_tensor else f"a {type(y).__name__}"
-            raise TypeError(f"{name}: the function returned {kind}; it must return a tensor of one floating element")
+            remedy = ": its .sum(), say, or use tape.func.jacrev" if is_tensor and y._form.spec.size > 1 else ""
+            must = "it must return a tensor of one floating element"
+            raise TypeError(f"{name}: the function returned {kind}; {must}{remedy}")
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        value, gradients, aux = differentiated(name, fun, args, numbers, chosen, kwargs, check, has_aux=has_aux)
+        try:
+            value, gradients, aux = differentiated(name, fun, args, numbers, chosen, kwargs, check, has_aux=has_aux)
+        except Exception as error:
+            shorten(error)
+            raise
         if isinstance(value, np.ndarray):
             value = value.item()
         return ((value, aux) if has_aux else value), gradients
@@ -386,7 +393,11 @@ def pulled_back(
     The latter where more than one tensor comes out, or it depends on others that require grad; None where the function
     has not been called.
     """
-    evaluated = evaluated_at(func, primals, None, (len(primals) - 1, len(primals)), {})
+    try:
+        evaluated = evaluated_at(func, primals, None, (len(primals) - 1, len(primals)), {})
+    except Exception as error:
+        shorten(error)
+        raise
     if evaluated is None:
         return None
     inputs, _, tensors, y = evaluated

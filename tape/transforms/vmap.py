@@ -17,6 +17,7 @@ import numpy as np
 
 from tape.engine import custom_function
 from tape.engine.custom_function import Function, FunctionCtx
+from tape.errors import shorten
 from tape.operations.rearranging import movedim
 from tape.random import default_generator
 from tape.recording import views
@@ -236,12 +237,16 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        arguments = _Arguments(name, in_dims, args)
-        recorded = _Mapped(name, func, arguments, kwargs, randomness)
-        results = recorded.finished(arguments.moved, arguments.size, chunk_size, out_dims)
-        if arguments.tensors or reaches_out([x for x in flattened(results, none=True)[0] if isinstance(x, Tensor)]):
-            return results
-        return mapped_leaves(functools.partial(_number, name), results)
+        try:
+            arguments = _Arguments(name, in_dims, args)
+            recorded = _Mapped(name, func, arguments, kwargs, randomness)
+            results = recorded.finished(arguments.moved, arguments.size, chunk_size, out_dims)
+            if arguments.tensors or reaches_out([x for x in flattened(results, none=True)[0] if isinstance(x, Tensor)]):
+                return results
+            return mapped_leaves(functools.partial(_number, name), results)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return mapped
 

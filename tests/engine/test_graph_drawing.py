@@ -195,9 +195,11 @@ def test_colours_and_rounded_values_are_torchvizs() -> None:
     assert 'fillcolor="orange"' in drawing
     assert "0.3333" in drawing
     assert "0.33333" not in drawing
+    small = str(tape.graph(tape.tensor([4.123456e-7, 123.456789], requires_grad=True) ** 2, saved=True))
+    assert "[4.123e-07, 123.4568]" in small
 
 
-def test_make_dot_has_torchvizs_arguments(tmp_path: Any) -> None:
+def test_make_dot_has_torchvizs_arguments(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = inputs()
     y = looping(x, w)
     dot = tape.make_dot(y, params={"x": x, "w": w})
@@ -208,3 +210,8 @@ def test_make_dot_has_torchvizs_arguments(tmp_path: Any) -> None:
     assert path == str(tmp_path / "graph.dot")
     assert parse((tmp_path / "graph.dot").read_text()) == parse(str(dot))
     assert dot.render(tmp_path / "graph.gv") == str(tmp_path / "graph.gv")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    dot.format = "dot"
+    assert dot.render("other", directory=tmp_path, view=True, cleanup=True) == str(tmp_path / "other.dot")
+    assert opened == [(tmp_path / "other.dot").resolve().as_uri()]

@@ -109,7 +109,6 @@ def shown() -> list[Callable[[], Any]]:
 @pytest.mark.usefixtures("missing")
 def test_without_graphviz_there_is_no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tape.programs.drawing.installed", lambda: False)
-    monkeypatch.setattr("tape.programs.dot_text.installed", lambda: False)
     assert [show() for show in shown()] == [None] * 3
     with pytest.raises(ImportError, match="the extra viz"):
         tape.graph(tape.ones(2)).svg()
@@ -127,7 +126,7 @@ def test_the_text_goes_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
             return f"<svg>{options['format']}</svg>".encode()
 
     monkeypatch.setattr(drawing, "installed", lambda: True)
-    monkeypatch.setattr("tape.programs.dot_text.installed", lambda: True)
+    monkeypatch.setattr("tape.programs.drawing.installed", lambda: True)
     monkeypatch.setitem(sys.modules, "graphviz", types.SimpleNamespace(Source=Source))  # type: ignore[arg-type]
     assert [show() for show in shown()] == ["<svg>svg</svg>"] * 3
     x = tape.tensor([1.0, 2.0], requires_grad=True)
@@ -144,7 +143,7 @@ def test_the_text_goes_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_graph_is_drawn_if_asked_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tape.programs.dot_text._drawn", lambda text: f"drawn: {len(text)}".encode())
+    monkeypatch.setattr("tape.programs.drawing._drawn", lambda text: f"drawn: {len(text)}".encode())
     large = drawing.Graph("x" * 200_000)
     assert large._repr_svg_() is None
     assert large.svg() == "drawn: 200000"

@@ -10,8 +10,7 @@ import pytest
 
 import tape
 from kernels.programs.machine import call_times
-from tape.programs.dot_text import DotText, quoted
-from tape.programs.drawing import _ProgramDrawing
+from tape.programs.drawing import DotText, _ProgramDrawing, quoted
 from tests.support.dot_graphs import DOT, Parsed, drawn, named, parse
 from tests.support.replays import function_of, pure
 

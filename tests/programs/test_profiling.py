@@ -6,7 +6,9 @@ No time is compared with another: only what must hold of any.
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from numba import njit
 
 import tape
 from kernels.programs.machine import call_times
-from tape.programs import drawing
+from tape.programs import profiling
 
 pytestmark = pytest.mark.quick
 
@@ -154,8 +156,8 @@ def test_tables_have_all(function: Callable[..., Any]) -> None:
 
 
 def test_a_long_table_is_cut() -> None:
-    entries = [drawing.CallGroup(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
-    lines = drawing._table("by line", entries, 90.0).splitlines()
+    entries = [profiling.CallGroup(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
+    lines = profiling._table("by line", entries, 90.0).splitlines()
     assert len(lines) == 22
     assert lines[-1].split()[:3] == ["10", "more", str(sum(range(20, 30)))]
 
@@ -239,7 +241,7 @@ def test_a_program_that_goes_wrong_call_by_call_is_found_out(monkeypatch: pytest
         return dataclasses.replace(times, gradients=[g * 1.0001 for g in times.gradients])
 
     program = tape.record(chain, DATA, 2.0)
-    monkeypatch.setattr(drawing, "call_times", wrong)
+    monkeypatch.setattr(profiling, "call_times", wrong)
     with pytest.raises(RuntimeError, match="another result"):
         program.profile(DATA, 2.0)
 
@@ -265,3 +267,105 @@ def test_a_program_with_guards() -> None:
         program.profile(np.full(3, 2.0), reverse=False)
     shares = {share.name: (share.count, share.bytes) for share in program.memory().groups["operation"]}
     assert shares == {"sum": (6, 48), "multiply": (5, 120)}
+
+
+def cells(page: str) -> list[tuple[str, ...]]:
+    """Return the rows of a page, each as its texts."""
+    rows = re.findall(r'<(?:div|summary) class="row">(.*?)</(?:div|summary)>', page)
+    return [tuple(map(html.unescape, re.findall(r"<(?:span|b)[^>]*>(.*?)</(?:span|b)>", row))) for row in rows]
+
+
+def test_a_page_has_the_listing_times_and_memory(tmp_path: Path) -> None:
+    program = tape.record(lines=True)(chain, DATA, 2.0)
+    profile, use = program.profile(DATA, 2.0), program.memory(reverse=True)
+    page = profile.to_html(tmp_path / "chain.html")
+    assert (tmp_path / "chain.html").read_text(encoding="utf-8") == page
+    assert profile._repr_html_() in page
+    rows = cells(page)
+    assert rows[0] == ("operation", "line", "times", "forward", "reverse", "bytes")
+    assert [row[0] for row in rows[1:3]] == ["program(%0: float64[100], %1: float64[])", "  loop, 50 times"]
+    shown = [row[0].strip() for row in rows[3:]]
+    lines = [line.strip() for line in str(program).splitlines()]
+    first = 1 + lines.index(f"# {__file__}:{chain.__code__.co_firstlineno + 2}: x = x + 0.1 * tape.sin(x * k)")
+    assert shown == [*lines[first : first + 4], *lines[-2:]]
+    assert [row[1].partition(": ")[2] for row in rows if row[1]][1:] == [
+        "x = x + 0.1 * tape.sin(x * k)",
+        "return x.sum()",
+    ]
+    (blocks,) = [[e for e in profile.groups["block"] if e.name.startswith("50 times")]]
+    (made,) = [share for share in use.groups["block"] if share.name.startswith("50 times")]
+    times = profiling._time(blocks[0].forward), profiling._time(blocks[0].reverse)
+    assert rows[2][2:] == ("50", *times, f"{made.bytes:,}")
+    assert rows[1][2] == f"{len(program):,}"
+    assert rows[1][5] == f"{sum(share.bytes for share in use.groups['block']):,}"
+    assert f"block of {use.block:,} bytes" in page
+    for text in (str(profile), str(use)):
+        assert html.escape(text) in page
+    assert "http" not in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_rows_of_a_page_add_up(function: Callable[..., Any]) -> None:
+    program = tape.record(function, DATA, 2.0)
+    page = profiling._Page(program.profile(DATA, 2.0))
+    runs, forward, reverse, size = page.sums
+    assert runs == len(program)
+    np.testing.assert_allclose(forward + reverse, page.profile.nanoseconds)
+    assert size == sum(share.bytes for share in page.memory.groups["operation"])
+    text = page.text()
+    assert text.count("<details") == text.count("</details>")
+    assert text.count("<div") == text.count("</div>")
+
+
+def test_loops_within_loops_are_folded_each() -> None:
+    def nested(x: Any, k: Any) -> Any:
+        for _ in range(5):
+            for _ in range(10):
+                x = x * 0.9 + k
+            x = tape.tanh(x)
+        return x.sum()
+
+    rows = cells(tape.record(nested, DATA, 2.0).profile(DATA, 2.0).to_html())
+    assert [(row[0][:18].rstrip(), row[2]) for row in rows[2:7]] == [
+        ("  loop, 5 times", "5"),
+        ("    loop, 10 times", "10"),
+        ("      %2 = multipl", "50"),
+        ("      %3 = add %2", "50"),
+        ("    %22 = tanh %21", "5"),
+    ]
+
+
+def test_a_page_of_a_recorded_loop_and_without_reverse() -> None:
+    @tape.compile(mode="max")
+    def halved(x: Any) -> Any:
+        while x > 0.01:
+            x = x * 0.5
+        return x * x
+
+    for v in (1.0, 2.0, 30.0, 400.0):
+        halved(v)
+    page = halved.profile(9.0).to_html()
+    assert "loop_begin" in page
+    assert ": x = x * 0.5" in page
+
+
+def test_what_a_page_shows_is_text() -> None:
+    def hostile(x: Any, k: Any) -> Any:
+        return tape.where(x < k, x, "</pre><script>&'\"" and k).sum()
+
+    program = tape.record(lines=True)(hostile, DATA, 2.0)
+    program._recipe.lines.table[0] = ("<b>.py", 1, program._recipe.lines.table[0][2])
+    page = program.profile(DATA, 2.0).to_html()
+    assert "<script" not in page
+    assert "<b>.py" not in page
+    row = next(row for row in cells(page) if "<script>" in row[1])
+    assert row[1] == '<b>.py:1: return tape.where(x < k, x, "</pre><script>&\'\\"" and k).sum()'
+
+
+def test_a_page_of_many_operations_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "_MOST_ROWS", 2)
+    program = tape.record(short, DATA, 2.0)
+    rows = cells(program.profile(DATA, 2.0).to_html())
+    assert rows[1][2] == str(len(program))
+    assert rows[-2][0].startswith("  ... and ")

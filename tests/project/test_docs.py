@@ -28,7 +28,13 @@ from tests.support.markdown_pages import (
 )
 
 BLOCKS = [block for page in PAGES for block in python_blocks(page)]
-WITHOUT_EXAMPLES = {"interop.md", "limits.md", "operations.md", "performance.md", "index.md"}
+WITHOUT_EXAMPLES = {
+    "interop.md",
+    "limits.md",
+    "operations.md",
+    "performance.md",
+    "gallery.md",
+}  # that has whole programs
 
 
 def name_of(block: Block) -> str:
@@ -190,6 +196,13 @@ def script(name: str) -> ModuleType:
 
 
 NAMES = script("public_names")
+
+
+def test_the_picture_of_the_front_page_is_what_its_loop_draws() -> None:
+    pictures = script("update_pictures")
+    drawn, shown = (re.split(r"(-?\d+\.\d)", text) for text in (pictures.picture(), text_of(pictures.PICTURE)))
+    assert drawn[::2] == shown[::2], "run: python docs/update_pictures.py"
+    np.testing.assert_allclose(np.array(drawn[1::2], float), np.array(shown[1::2], float), atol=0.11)
 
 
 def test_the_reference_has_a_place_for_every_public_module() -> None:

@@ -31,7 +31,7 @@ def written() -> Iterator[tuple[str, Callable[..., Any]]]:
 MODULES = sorted(
     {function.__module__ for _, function in written()}
     | {"tape.quadrature", "tape.sparse", "tape.optimize", "tape.transforms.value_and_grad", "tape.stats"}
-    | {"tape.programs.drawing", "tape.implicit"}
+    | {"tape.programs.drawing", "tape.programs.profiling", "tape.implicit"}
 )
 
 

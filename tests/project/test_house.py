@@ -248,7 +248,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.optim.lr_scheduler", "cos"): "PyTorch's name of a way to anneal",
     ("tape.optim.lr_scheduler", "min"): "PyTorch's mode of a schedule",
     ("tape.optim.optimizers", "sum"): "PyTorch's name in the state",
-    ("tape.programs.dot_text", "dot"): "Graphviz's program",
+    ("tape.programs.drawing", "dot"): "Graphviz's program",
     ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
     ("tape.numpy_interface.op_table", "all"): "of dtypes: all of them",
     ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",
