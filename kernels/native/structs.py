@@ -208,8 +208,7 @@ USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4,
 CONSTANT, CONSTANT_WANTED, WHOLE = 512, 1024, 2048
 """CONSTANT: all elements of the gradient are one number, which the bucket holds. CONSTANT_WANTED: they would have been,
 had the kernels been compiled. WHOLE: none of them is -0.0, nothing; sums of such elements are none either."""
-KEEPS_WHOLE = 2
-PARENT = 16  # an alias keeps the number of its parent's bucket above this many bits
+KEEPS_WHOLE, PARENT = 2, 16  # an alias keeps the number of its parent's bucket above this many bits
 
 
 class Bucket(Struct):

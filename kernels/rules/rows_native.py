@@ -52,14 +52,40 @@ def top_of(x, n, step):
     return top
 
 
+def total(x, n, step):
+    """Four sums, so that no addition waits for the one before."""
+    a, b, c, d = ZERO, ZERO, ZERO, ZERO
+    for k in range(0, n - 3, 4):
+        a += load(x + k * step)
+        b += load(x + (k + 1) * step)
+        c += load(x + (k + 2) * step)
+        d += load(x + (k + 3) * step)
+    for k in range(n - n % 4, n):
+        a += load(x + k * step)
+    return (a + b) + (c + d)
+
+
+def total_product(x, y, n, step, middle):
+    """The same of products of elements, each less a number."""
+    a, b, c, d = ZERO, ZERO, ZERO, ZERO
+    for k in range(0, n - 3, 4):
+        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
+        b += (load(x + (k + 1) * step) - middle) * (load(y + (k + 1) * step) - middle)
+        c += (load(x + (k + 2) * step) - middle) * (load(y + (k + 2) * step) - middle)
+        d += (load(x + (k + 3) * step) - middle) * (load(y + (k + 3) * step) - middle)
+    for k in range(n - n % 4, n):
+        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
+    return (a + b) + (c + d)
+
+
+def mean(x, n, step):
+    return total(x, n, step) / real(n)
+
+
 def spread(layout, x):
     """The sum of the squares of what elements are apart from their mean, divided by a number."""
-    n, step, squares = layout[1], layout[2] * ITEM, ZERO
-    middle = mean(x, n, step)
-    for k in range(n):
-        apart = load(x + k * step) - middle
-        squares += apart * apart
-    return squares / real(double_of(layout[3]))
+    n, step = layout[1], layout[2] * ITEM
+    return total_product(x, x, n, step, mean(x, n, step)) / real(double_of(layout[3]))
 
 
 def length(x, n, step, scale):
@@ -284,13 +310,6 @@ def keep_nothing(into, n, step, accumulate):
             store(into + k * step, -ZERO)
 
 
-def mean(x, n, step):
-    s = ZERO
-    for k in range(n):
-        s += load(x + k * step)
-    return s / real(n)
-
-
 def product_of_others(x, n, step, at):
     product = ONE
     for k in range(n):
@@ -409,37 +428,11 @@ def log_softmax_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
             put(into + k * step, load(t + k * step) - s, accumulate)
 
 
-def total(x, n, step):
-    """Four sums, so that no addition waits for the one before."""
-    a, b, c, d = ZERO, ZERO, ZERO, ZERO
-    for k in range(0, n - 3, 4):
-        a += load(x + k * step)
-        b += load(x + (k + 1) * step)
-        c += load(x + (k + 2) * step)
-        d += load(x + (k + 3) * step)
-    for k in range(n - n % 4, n):
-        a += load(x + k * step)
-    return (a + b) + (c + d)
-
-
-def total_product(x, y, n, step, middle):
-    """The same of products of elements, each less a number."""
-    a, b, c, d = ZERO, ZERO, ZERO, ZERO
-    for k in range(0, n - 3, 4):
-        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
-        b += (load(x + (k + 1) * step) - middle) * (load(y + (k + 1) * step) - middle)
-        c += (load(x + (k + 2) * step) - middle) * (load(y + (k + 2) * step) - middle)
-        d += (load(x + (k + 3) * step) - middle) * (load(y + (k + 3) * step) - middle)
-    for k in range(n - n % 4, n):
-        a += (load(x + k * step) - middle) * (load(y + k * step) - middle)
-    return (a + b) + (c + d)
-
-
 def standardize(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         y, x = pointers[0] + first_of_row(layout, row), pointers[1] + first_of_row(layout, row)
-        m = total(x, n, step) / real(n)
+        m = mean(x, n, step)
         rate = ONE / math.sqrt(total_product(x, x, n, step, m) / real(n) + real(double_of(layout[3])))
         for k in range(n):
             store(y + k * step, (load(x + k * step) - m) * rate)
@@ -450,9 +443,9 @@ def standardize_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         at = first_of_row(layout, row)
         into, g, x, y = pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3] + at
-        m = total(x, n, step) / real(n)
+        m = mean(x, n, step)
         rate = ONE / math.sqrt(total_product(x, x, n, step, m) / real(n) + real(double_of(layout[3])))
-        a, b = total(g, n, step) / real(n), total_product(g, y, n, step, ZERO) / real(n)
+        a, b = mean(g, n, step), total_product(g, y, n, step, ZERO) / real(n)
         for k in range(n):
             put(into + k * step, rate * ((load(g + k * step) - a) - load(y + k * step) * b), accumulate)
 
