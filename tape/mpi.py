@@ -349,7 +349,7 @@ def halo_exchange(
     ``periodic``, the last rank is before the first. Ranks may have different numbers of points along the axis, of at
     least ``width``, else ValueError.
     """
-    comm = _world(comm)
+    comm, x = _world(comm), x if isinstance(x, Tensor) else np.asarray(x)
     rank, size, n = comm.Get_rank(), comm.Get_size(), np.shape(x)[axis]
     if not 1 <= width <= n:
         raise ValueError(
@@ -366,7 +366,7 @@ def halo_exchange(
     )
     ends = []
     for peer, received in zip((below, above), _communicated(plan, [low, high])[1:], strict=True):
-        outside = [] if fill is None else [received if fill == 0 else received + fill]
+        outside = [] if fill is None else [received + received.dtype.type(fill)]
         ends.append(outside if peer is None else [received])
     parts = [*ends[0], x, *ends[1]]
     return cat(parts, axis) if isinstance(x, Tensor) else np.concatenate(parts, axis)
