@@ -39,11 +39,11 @@ import numpy as np
 
 from kernels.programs.program import ProgramError
 from tape.autograd.function import Function
-from tape.recording.creation import from_numpy, zeros
+from tape.recording.creation import zeros
 from tape.recording.record import note_unrecorded
 from tape.recording.views import cat
 from tape.tensors.modes import is_grad_enabled, recorder
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 
 __all__ = [
     "allgather", "allreduce", "bcast", "halo_exchange", "join", "recv", "reduce", "send", "sendrecv", "shared", "total",
@@ -206,14 +206,14 @@ class _Collective:
 class _Call(Function):
     """A communication: ``link`` and arrays in, a token and arrays out, the token on the way back the link.
 
-    Both are empty, and stand for what a communication depends on beside what it sends, and what depends on it.
+    Both are empty: what a communication that sends nothing depends on, and what depends on one that gives nothing.
     """
 
     @staticmethod
     def forward(plan: Any, recorded: bool, link: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         """Run it."""
-        arrays = [np.asarray(x.detach().numpy(), order="C") for x in operands]
-        return zeros(link.shape, dtype=link.dtype), *map(from_numpy, plan.run(arrays, recorded))
+        results = plan.run([np.asarray(as_array(x), order="C") for x in operands], recorded)
+        return zeros(link.shape, dtype=link.dtype), *map(_tensor, results)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -264,8 +264,12 @@ def _communicated(plan: Any, operands: Sequence[Any], *links: Any) -> Sequence[A
     _note()
     if not any(isinstance(x, Tensor) for x in (*operands, *links)):
         return [None, *[y[()] for y in plan.run([np.asarray(x, order="C") for x in operands], False)]]
-    tensors = [x if isinstance(x, Tensor) else from_numpy(np.array(x)) for x in operands]
-    return _call(plan, _link(*tensors, *links), *tensors)
+    tensors = [x if isinstance(x, Tensor) else _tensor(np.array(x)) for x in operands]
+    return _call(plan, _link() if any(x.requires_grad for x in tensors) else _link(*links), *tensors)
+
+
+def _tensor(a: Array) -> Tensor:
+    return constant_tensor(scalar_or_array(a))
 
 
 def _note() -> None:
@@ -366,7 +370,7 @@ def halo_exchange(
     )
     ends = []
     for peer, received in zip((below, above), _communicated(plan, [low, high])[1:], strict=True):
-        outside = [] if fill is None else [received + received.dtype.type(fill)]
+        outside = [] if fill is None else [received + received.dtype.type(fill) if fill else received]
         ends.append(outside if peer is None else [received])
     parts = [*ends[0], x, *ends[1]]
     return cat(parts, axis) if isinstance(x, Tensor) else np.concatenate(parts, axis)
@@ -384,9 +388,9 @@ def allreduce(x: Any, op: Any = None, *, comm: Any = None) -> Any:
     if isinstance(x, Tensor) and x.requires_grad and is_grad_enabled():
         raise NotImplementedError("allreduce: only sums have gradients here; of maxima, allgather(x).amax(0) has them")
     _note()
-    a = np.asarray(x.detach().numpy() if isinstance(x, Tensor) else x, order="C")
+    a = np.asarray(as_array(x) if isinstance(x, Tensor) else x, order="C")
     result = _filled(comm.Allreduce, a, a.shape, op)
-    return from_numpy(result) if isinstance(x, Tensor) else result[()]
+    return _tensor(result) if isinstance(x, Tensor) else result[()]
 
 
 def total(x: Any, *, comm: Any = None) -> Any:
