@@ -123,9 +123,8 @@ def _cell(ratio: float | None) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table's lines, the first two columns on the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(n) if k < 2 else cell.rjust(n) for k, (cell, n) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        lines.append("  ".join(cell.ljust(n) if k < 2 else cell.rjust(n) for k, (cell, n) in cells).rstrip())
+    return lines
