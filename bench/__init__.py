@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m pytest bench` runs all of them, `-m quick` a short form.
+"""Benchmarks: `python -m pytest bench` runs their quick part, `-m "not long"` all of them.
 
 Importing this package limits every library to one thread; libraries read these variables when
 they are imported, so this file comes before any of them.

@@ -427,6 +427,7 @@ class Scoreboard:
         """Start with none."""
         self.results: list[Result] = []
         self.notes: list[str] = []
+        self.times: dict[str, dict[str, float]] = {}  # seconds by case and by who ran it, beside pytest-benchmark's
 
     def add(self, bar: Bar, figure: float, text: str) -> None:
         """Note the figure of a bar; each bar is measured once a run."""

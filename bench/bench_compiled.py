@@ -39,6 +39,7 @@ COLUMNS = (
     "workload", DYNAMIC, INTERPRETER, COMPILED, HAND, JAX, PYTORCH, CASADI, "of hand", "of best rival", "bar", "",
 )  # fmt: skip
 _STEP = 1e-30
+SHOWN = ("tiny_floats", "rosenbrock_1000", "lotka_volterra_1000")  # in the quick part, beside the rivals
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,8 +64,10 @@ def table(scoreboard: Scoreboard) -> Iterator[list[tuple[str, ...]]]:
         scoreboard.note("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
-def test_workload(workload: CompiledWorkload, table: list[tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(
+    "workload", [pytest.param(w, marks=pytest.mark.quick if w.name in SHOWN else ()) for w in WORKLOADS], ids=str
+)
+def test_workload(workload: CompiledWorkload, table: list[tuple[str, ...]], scoreboard: Scoreboard) -> None:
     """All runners agree with the adjoint by hand; their times, in turn."""
     found = {name: runner_of(name, workload) for name in RUNNERS}
     runners = {name: runner for name, runner in found.items() if not isinstance(runner, str)}
@@ -72,6 +75,7 @@ def test_workload(workload: CompiledWorkload, table: list[tuple[str, ...]]) -> N
     for name, run in runners.items():
         check(name, run(), wanted)
     times = times_in_turn(runners)
+    scoreboard.times[workload.name] = {name: each.median for name, each in times.items()}
     row = _row(workload, times)
     table.append(row)
     skipped = [f"{name}: {reason}" for name, reason in found.items() if isinstance(reason, str) and reason != "-"]

@@ -1,7 +1,8 @@
 """What every benchmark run has: one thread, a summary of the bars, versions in the JSON report.
 
-`python -m pytest bench` runs everything (about five minutes), `-m quick` the workloads at full or
-reduced size in under a minute, `-m long` what takes minutes by itself.
+`python -m pytest bench` runs the quick part, one short form of each, in minutes; with a file, `-k` or
+`-m` what these select: `-m "not long"` runs everything, `-m long` what takes minutes by itself.
+`python -m tape bench` is the same, and compares two saved runs.
 
 A test here fails when a value or a gradient is wrong. A missed bar does not fail it: timings
 depend on the machine and on what else it does, so bars are reported as `pass` or `FAIL` in the
@@ -18,26 +19,29 @@ import importlib.metadata
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bench import ONE_THREAD
 from bench.bars import Scoreboard
+from bench.report import Comparison, Progress, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
     from _pytest.terminal import TerminalReporter
 
 _BOARD = pytest.StashKey[Scoreboard]()
+_NO_MARK = "quick or not exhaustive"  # of pyproject.toml
 _DISTRIBUTIONS = ("tape-autograd", "numpy", "numba", "llvmlite", "scipy", "torch")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the board, the marker of the longest measurements, and a default for the report."""
     config.stash[_BOARD] = Scoreboard()
+    config.option.benchmark_quiet = True  # one table of all cases in place of one for each
     # A row that is skipped, or fails its check, is not timed; that alone is what happened.
     config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
     config.addinivalue_line("markers", "long: minutes by itself; runs only with `-m long`")
@@ -55,13 +59,26 @@ def _default_report(root: Path) -> Path | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the longest measurements to `-m long`."""
-    if "long" in config.option.markexpr:
+    """Leave the longest measurements to `-m long`, and of a run of all benchmarks take the quick part."""
+    option = config.option
+    if "long" in option.markexpr:
         return
-    long = [item for item in items if item.get_closest_marker("long")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    chosen = option.keyword or option.markexpr != _NO_MARK or any(Path(a).is_file() or "::" in a for a in config.args)
+    wanted = [
+        item for item in items if not item.get_closest_marker("long") and (chosen or item.get_closest_marker("quick"))
+    ]
+    if len(wanted) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show how far the run is."""
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not config.option.collectonly:
+        config.pluginmanager.register(Progress(reporter, getattr(config, "cache", None)))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -84,6 +101,11 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     if config.option.collectonly:
         return
     board = config.stash[_BOARD]
+    rows = _compared(config).rows()
+    if len(rows) > 1:
+        terminalreporter.section("tape's time, and the rivals' times over it")
+        for line in aligned(rows):
+            terminalreporter.line(line)
     terminalreporter.section("bars (medians; times are seconds of one call)")
     terminalreporter.line(_setting())
     for line in board.lines():
@@ -102,6 +124,14 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
     """Add the bars to the report."""
     output_json["bars"] = config.stash[_BOARD].data()
+    output_json["times"] = config.stash[_BOARD].times
+
+
+def _compared(config: pytest.Config) -> Comparison:
+    board, comparison = config.stash[_BOARD], Comparison()
+    comparison.times.update(board.times)
+    comparison.take(config._benchmarksession.benchmarks, board.data())  # noqa: SLF001 (its only place)
+    return comparison
 
 
 def _versions() -> dict[str, str | None]:

@@ -34,6 +34,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.optimize",
     "tape.quadrature",
     "tape.implicit",
+    "tape.mpi",
     "tape.ode",
     "tape.interpolate",
     "tape.ndimage",

@@ -53,6 +53,7 @@ if _TYPE_CHECKING:
         func,
         implicit,
         interpolate,
+        mpi,
         ndimage,
         nn,
         numpy,
@@ -83,8 +84,8 @@ if _TYPE_CHECKING:
     from tape.transforms.vmap import vmap
 
 _MODULES = (
-    "distributions", "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optim", "optimize",
-    "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
+    "distributions", "func", "implicit", "interpolate", "mpi", "ndimage", "nn", "numpy", "ode", "optim",
+    "optimize", "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -113,7 +114,7 @@ __getattr__ = _found_in(
         "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
         **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
         "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
-        "distributed": "tape.ensemble runs a function on many inputs in processes",
+        "distributed": "tape.ensemble runs a function on many inputs in processes; tape.mpi communicates",
     },
     page="docs/from_pytorch.md",
 )
@@ -124,7 +125,7 @@ __all__ = [
     "compile", "concat", "concatenate", "custom", "distributions", "dot", "e", "ensemble", "equal", "finfo",
     "first_nonfinite", "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "implicit", "inf", "initial_seed",
     "interpolate", "is_grad_enabled", "is_tensor", "linalg", "listing", "load", "make_dot", "manual_seed", "matmul",
-    "max", "mean", "min", "mm", "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optim",
+    "max", "mean", "min", "mm", "mpi", "mv", "nan", "ndimage", "newaxis", "nn", "numpy", "ode", "op_table", "optim",
     "optimize", "parameters", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
     "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
     "signal", "sparse", "special", "sum", "uncertainty", "value_and_grad", "vmap",

@@ -1,4 +1,4 @@
-"""The command line: `python -m tape [info | cache | list | run NAME]`; without a command, the tour.
+"""The command line: `python -m tape [info | cache | list | run NAME | bench]`; without a command, the tour.
 
 Exit codes: 0 done, 1 an example failed, 2 wrong usage, 130 interrupted, 141 a pipe's reader left.
 """
@@ -11,11 +11,14 @@ import io
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from itertools import chain, groupby, zip_longest
+from pathlib import Path
 from textwrap import indent
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -201,7 +204,7 @@ class Progress:
             self.width = 0
 
 
-COMMANDS = ("info", "cache", "list", "run")
+COMMANDS = ("info", "cache", "list", "run", "bench")
 PACKAGES = {"numba": "numba", "NumPy": "numpy", "SciPy": "scipy"}
 WRONG_USAGE, INTERRUPTED, READER_LEFT = 2, 130, 141  # the last two as a shell reports the signals
 
@@ -230,7 +233,11 @@ def run_command(top: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     first = next(iter(arguments), "-")
     if not first.startswith("-") and first not in COMMANDS:
         top.error(unknown("command", first, COMMANDS))
-    options = top.parse_args(arguments)
+    options, rest = top.parse_known_args(arguments)
+    if options.command == "bench":
+        raise SystemExit(bench(options.compare, options.html, rest))
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "info":
         print(info())
     elif options.command == "cache":
@@ -252,7 +259,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of a command, None for the tour, and its options."""
     top = argparse.ArgumentParser(
         prog="python -m tape",
-        usage="%(prog)s [-h] [--version] [info | cache | list | run NAME]",
+        usage="%(prog)s [-h] [--version] [info | cache | list | run NAME | bench]",
         description="Automatic differentiation on a tape. Without a command: the tour.",
     )
     top.add_argument("--version", action="version", version=f"tape {tape.__version__}")
@@ -264,7 +271,30 @@ def parser() -> argparse.ArgumentParser:
     of_run = commands.add_parser("run", help="run an example")
     of_run.add_argument("name", metavar="NAME", type=example, help="one of: " + ", ".join(examples.names()))
     of_run.add_argument("--show", action="store_true", help="print its source instead")
+    of_bench = commands.add_parser("bench", help="run the benchmarks' quick part; other options are pytest's")
+    of_bench.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="two files of --benchmark-json FILE")
+    of_bench.add_argument("--html", metavar="PAGE", help="write the comparison as a page, too")
     return top
+
+
+def bench(compare: Sequence[str] | None, page: str | None, rest: Sequence[str]) -> int:
+    """Run the checkout's benchmarks, or compare two saved runs, in a process of one thread; return its exit code."""
+    root = Path(tape.__file__).resolve().parents[1]
+    if not (root / "bench" / "conftest.py").is_file():
+        print("the benchmarks are in tape's source, not in the installed package", file=sys.stderr)
+        return WRONG_USAGE
+    if page is not None and compare is None:
+        print("--html goes with --compare", file=sys.stderr)
+        return WRONG_USAGE
+    if compare is None and find_spec("pytest_benchmark") is None:
+        print('the benchmarks need pytest-benchmark: pip install -e ".[test,bench]"', file=sys.stderr)
+        return WRONG_USAGE
+    if compare is not None:
+        command = ["bench.compared", *compare, *([] if page is None else ["--html", page]), *rest]
+    else:
+        command = ["pytest", str(root / "bench"), *rest]
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    return subprocess.call([sys.executable, "-m", *command], env={**os.environ, "PYTHONPATH": path})  # noqa: S603 (ours)
 
 
 def example(name: str) -> str:

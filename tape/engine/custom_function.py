@@ -238,6 +238,9 @@ class CustomCall:
                 slot, spec = self.outputs[source], self.specs[source]
             if spec is None or slot is None:
                 tensors.append(constant_tensor(value))
+            elif kind == "output" and len(self.outputs) > 1 and saved_tensors.is_gone(slot):
+                tensors.append(_output_of(self, source, instruction.slot, modes.own_tape()))
+                tensors[-1]._value = scalar_or_array(value)
             else:
                 tensors.append(saved_tensors.tensor(slot, value, spec))
         return tuple(tensors)
@@ -360,7 +363,8 @@ class Output:
     ) -> list[Any]:
         """Leave the gradient, an array or a tensor, for the call, and contribute nothing."""
         del saved_tensors, batch
-        stash.setdefault(instruction.operands[0], {})[self.place] = gradient
+        others = stash.setdefault(instruction.operands[0], {})  # a result that is saved may have two instructions
+        others[self.place] = others[self.place] + gradient if self.place in others else gradient
         return [None]
 
     pull_tensors = pull
@@ -610,16 +614,22 @@ def _recorded(
         tape.keep_context(call)
     modes.current().notify_anomaly(anchor._slot)
     for k in differentiable if spec is None else ():
-        spec_of_output = finished[k].spec
-        form = record.cached_form(
-            (name, spec_of_output, "output"), partial(reference_tape.output, name, spec_of_output)
-        )
-        tape.record(finished[k], form.code, (anchor._slot,), (Output(k, len(outputs)),))
+        _output_of(call, k, anchor._slot, tape, finished[k])
     for k in differentiable:
         record.watch(tape, finished[k], args)
     call.outputs = [finished[k]._slot if k in differentiable else None for k in range(len(outputs))]
     dirty, ctx._dirty, ctx._constant = ctx._dirty, (), ()
     return [_written(x, finished[k], dirty) for k, x in enumerate(outputs)]
+
+
+def _output_of(call: CustomCall, place: int, slot: int, tape: Any, x: Any = None) -> Tensor:
+    """Record one of several results of the call with this slot; again, in a new tensor, where it died."""
+    name, spec = f"{call.cls.__name__}Backward", call.specs[place] if x is None else x.spec
+    assert spec is not None
+    x = new(Tensor) if x is None else x
+    form = record.cached_form((name, spec, "output"), partial(reference_tape.output, name, spec))
+    tape.record(x, form.code, (slot,), (Output(place, len(call.specs)),))
+    return x  # type: ignore[no-any-return]
 
 
 def _differentiable(x: Any) -> bool:

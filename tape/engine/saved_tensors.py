@@ -139,6 +139,10 @@ class SavedTensors:
         result._value, result._slot, result._form = value, slot, spec
         return result
 
+    def is_gone(self, slot: Any) -> bool:
+        """Whether the instruction of a slot has been dropped."""
+        return self._find(slot) is None
+
     def tensor(self, slot: Any, value: Any, spec: Spec) -> Tensor:
         """Return a saved value as a tensor with its slot; one tensor for each value and slot. A tensor is itself."""
         if type(value) is Tensor:

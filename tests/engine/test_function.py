@@ -1171,3 +1171,45 @@ def test_what_was_saved_requires_grad_as_before(library: str) -> None:
     ):
         with contextlib.nullcontext() if module is tape else our_settings(module):
             assert names["checkpointed"](part) == (expected, None)
+
+
+@pytest.mark.quick
+def test_a_saved_result_that_died_beside_others_is_differentiated_again() -> None:
+    class Both(Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x**2, x * 3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(inputs[0], output[0])
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return 2 * x * g + 3 * h * y / y.detach()  # a second derivative by way of the first result alone
+
+    def f(x: Any) -> Any:
+        for _ in range(300):  # tapes drop what is dead when they are full
+            x = Both.apply(x)[1] * 0.3
+        return (x**2).sum()
+
+    x = tape.tensor([1.5, 2.0], requires_grad=True)
+    (g,) = tape.autograd.grad(f(x), x, create_graph=True)
+    (h,) = tape.autograd.grad(g.sum(), x, create_graph=True)
+    (third,) = tape.autograd.grad(h.sum(), x)
+    short = tape.tensor([1.5, 2.0], requires_grad=True)
+    kept = []
+
+    def kept_alive(x: Any) -> Any:
+        for _ in range(300):
+            kept.append(Both.apply(x))
+            x = kept[-1][1] * 0.3
+        return (x**2).sum()
+
+    (g2,) = tape.autograd.grad(kept_alive(short), short, create_graph=True)
+    (h2,) = tape.autograd.grad(g2.sum(), short, create_graph=True)
+    (third2,) = tape.autograd.grad(h2.sum(), short)
+    for ours, other in ((g, g2), (h, h2), (third, third2)):
+        np.testing.assert_allclose(ours.detach().numpy(), other.detach().numpy(), rtol=1e-12)
+    assert abs(h).max() > 0

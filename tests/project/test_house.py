@@ -77,6 +77,7 @@ HOUSE = [
     "tape.functions",
     "tape.distributions",
     "tape.optim",
+    "tape.mpi",
     "tape.interop",
     "tape.nn",
     "tape",

@@ -89,6 +89,7 @@ def test_all_holds_every_public_name() -> None:
         "func",
         "implicit",
         "interpolate",
+        "mpi",
         "linalg",
         "ndimage",
         "nn",
