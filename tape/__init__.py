@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import kernels as _kernels
@@ -17,6 +18,12 @@ from kernels import __version__
 from kernels.foundation.tables import getattr_of as _found_in
 from kernels.foundation.tables import uncollected as _uncollected
 from kernels.language.jit import set_quiet
+
+if not getattr(_sys, "_is_gil_enabled", lambda: True)():  # Numba, which the line above imports, may switch it on
+    raise ImportError(
+        "tape-autograd counts on the interpreter's lock, which this free-threaded Python runs without: start it with "
+        "PYTHON_GIL=1 in the environment, or as python -X gil=1"
+    )
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
