@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 import kernels as _kernels
 
@@ -54,7 +54,7 @@ from tape.tensors.modes import is_grad_enabled
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
         distributions,
         func,
@@ -93,37 +93,40 @@ _MODULES = (
     "distributions", "func", "implicit", "interpolate", "ndimage", "nn", "numpy", "ode", "optim", "optimize",
     "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
-# What many programs never call, and what installs nothing, is imported at its first use.
-__getattr__ = _found_in(
-    "tape",
-    {
-        "CompiledFunction": "tape.compiled.compiled_function",
-        "Program": "tape.programs.program",
-        "checkpoint": "tape.checkpoints",
-        "compile": "tape.compiled.compiled_gradient",
-        "custom": "tape.recording.foreign_calls",
-        "ensemble": "tape.ensembles",
-        "first_nonfinite": "tape.checks.first_nonfinite",
-        "get_num_threads": "tape.programs.program",
-        "graph": "tape.programs.drawing",
-        "listing": "tape.tensors.printing",
-        "load": "tape.compiled.native_calls",
-        "make_dot": "tape.programs.drawing",
-        "op_table": "tape.numpy_interface.op_table",
-        "parameters": "tape.module_parameters",
-        "record": "tape.programs.record",
-        "set_num_threads": "tape.programs.program",
-        "vmap": "tape.transforms.vmap",
-        **{name: f"tape.{name}" for name in _MODULES},
-    },
-    instead={
-        "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
-        **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
-        "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
-        "distributed": "tape.ensemble runs a function on many inputs in processes",
-    },
-    page="docs/from_pytorch.md",
-)
+# What many programs never call, and what installs nothing, is imported at its first use. Type checkers see it above.
+if not _typing.TYPE_CHECKING:
+    __getattr__ = _found_in(
+        "tape",
+        {
+            "CompiledFunction": "tape.compiled.compiled_function",
+            "Program": "tape.programs.program",
+            "checkpoint": "tape.checkpoints",
+            "compile": "tape.compiled.compiled_gradient",
+            "custom": "tape.recording.foreign_calls",
+            "ensemble": "tape.ensembles",
+            "first_nonfinite": "tape.checks.first_nonfinite",
+            "get_num_threads": "tape.programs.program",
+            "graph": "tape.programs.drawing",
+            "listing": "tape.tensors.printing",
+            "load": "tape.compiled.native_calls",
+            "make_dot": "tape.programs.drawing",
+            "op_table": "tape.numpy_interface.op_table",
+            "parameters": "tape.module_parameters",
+            "record": "tape.programs.record",
+            "set_num_threads": "tape.programs.program",
+            "vmap": "tape.transforms.vmap",
+            **{name: f"tape.{name}" for name in _MODULES},
+        },
+        instead={
+            "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
+            **dict.fromkeys(
+                ("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"
+            ),
+            "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
+            "distributed": "tape.ensemble runs a function on many inputs in processes",
+        },
+        page="docs/from_pytorch.md",
+    )
 concat = concatenate = _views.cat
 
 __all__ = [
