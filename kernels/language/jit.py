@@ -343,7 +343,10 @@ def _executed(name: str, text: str, part: FunctionPart | None = None) -> Unit:
     if part is not None:
         names["__builtins__"] = {**vars(builtins), "__import__": part.imported}
     shown = _BODY.sub(r"\1 pass\n", text) if code else text
-    exec(compile(shown, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    try:
+        exec(compile(shown, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    except ImportError as error:  # a module that only printed text names, which tools that freeze do not see
+        raise cache_files.unreadable(str(error)) from error
     return Unit(name, text, names, "" if part is None else part.function, code=code)
 
 

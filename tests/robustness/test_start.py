@@ -104,11 +104,13 @@ def test_a_free_threaded_interpreter_needs_its_lock(fresh: Fresh) -> None:
     assert messages_of(fresh(locked.format(True) + GRADIENT)) == []
 
 
-def archived(path: Path, *, sources: bool) -> Path:
-    """Return an archive of both packages, as sources or, as frozen applications have them, as byte code alone."""
+def archived(path: Path, *, sources: bool, without: str = "none") -> Path:
+    """Return an archive of both packages but for a file, as sources or, as applications have them, as byte code."""
     with zipfile.ZipFile(path, "w") as archive:
         for file in (file for package in ("kernels", "tape") for file in (ROOT / package).rglob("*.py")):
             name = str(file.relative_to(ROOT))
+            if file.stem == without:
+                continue
             if sources:
                 archive.write(file, name)
             else:
@@ -154,7 +156,16 @@ def test_from_an_archive(fresh: Fresh, tmp_path: Path) -> None:
 def test_frozen_without_sources(fresh: Fresh, tmp_path: Path) -> None:
     """Of byte code alone no native code can be made: gradients are right, and one warning says what to do."""
     (message,) = messages_of(fresh(ARCHIVED, archived(tmp_path / "both.zip", sources=False)))
-    assert "keep their .py files" in message
+    assert "keep all of their modules, as .py files" in message
+
+
+@pytest.mark.exhaustive
+def test_frozen_without_a_module_that_printed_texts_alone_name(fresh: Fresh, tmp_path: Path) -> None:
+    """As tools that freeze leave it out, which follow imports of files: an error says what to do."""
+    archive = archived(tmp_path / "both.zip", sources=True, without="vectormath")
+    _, errors = fresh(ARCHIVED, archive).communicate(timeout=DEADLINE)
+    assert "ImportError: cannot import name 'vectormath'" in errors
+    assert "keep all of their modules, as .py files" in errors.splitlines()[-1]
 
 
 @POSIX
