@@ -1,4 +1,4 @@
-"""Stubs of what is installed at run time: ``python .ci/stubs.py`` writes tensor.pyi and functions.pyi.
+"""Stubs of what is installed at run time: ``python .ci/stubs.py`` writes tensor.pyi, functions.pyi and those of nn.
 
 Editors and type checkers read them. Every installation writes them (.ci/wheel.py); none is committed. The methods of
 Tensor are those of the class after ``import tape``, the rest of tensor.py is read from its source.
@@ -21,6 +21,7 @@ if ROOT not in sys.path:  # a build beside an earlier installation has it taken 
 
 import tape  # noqa: E402
 from tape import functions  # noqa: E402
+from tape.nn import functional, layers  # noqa: E402
 from tape.operations.elementwise import FUNCTIONS  # noqa: E402
 from tape.tensors import hooks  # noqa: E402
 from tape.tensors.tensor import Tensor  # noqa: E402
@@ -37,7 +38,9 @@ from tape.tensors import dtypes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.random import Generator
 from tape.numpy_interface.protocols import Count, Flat
+from tape.recording.parameters import Dims
 from tape.tensors.dtypes import Size
+from tape.tensors.operands import ArrayLike
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
 _PYTHONS_OWN = {"__firstlineno__"}  # since 3.13
@@ -54,7 +57,9 @@ class _Bare(str):
 
 def stubs() -> dict[Path, str]:
     """Return the text of each stub by its path."""
-    return {FOLDER / "tensors" / "tensor.pyi": tensor_stub(), FOLDER / "functions.pyi": functions_stub()}
+    texts = {"tensors/tensor.pyi": tensor_stub(), "functions.pyi": functions_stub()}
+    texts |= {"nn/made_functions.pyi": nn_functions_stub(), "nn/made_modules.pyi": nn_modules_stub()}
+    return {FOLDER / name: text for name, text in texts.items()}
 
 
 def tensor_stub() -> str:
@@ -76,18 +81,69 @@ def functions_stub() -> str:
         "from math import nan",
         "from typing import Any",
         "from tape.random import Generator",
+        "from tape.recording.parameters import Dims",
+        "from tape.tensors.operands import ArrayLike",
         "from tape.tensors.tensor import Tensor",
         f"__all__ = {functions.__all__}",
     ]
     for name, function in {**FUNCTIONS, **hooks.FUNCTIONS}.items():
         lines.append(_definition(name, str(_typed(inspect.signature(function))), function.__doc__))
+    in_place = [name for name in functions.__all__ if name not in {**FUNCTIONS, **hooks.FUNCTIONS}]  # tape.sin_(x)
+    lines += [_definition(n, str(_typed(inspect.signature(getattr(Tensor, n)))), None) for n in in_place]
     return HEAD + "\n".join(lines) + "\n"
+
+
+_NN = "from typing import Any\nfrom tape.nn.modules import Module\nfrom tape.tensors.tensor import Tensor\n"
+
+
+def nn_functions_stub() -> str:
+    """Return the stub of what tape/nn/functional.py enters by name, and does not define."""
+    tree = ast.parse((FOLDER / "nn" / "functional.py").read_text(encoding="utf-8"))
+    given = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    stored = [node for statement in tree.body if isinstance(statement, ast.Assign) for node in statement.targets]
+    given |= {name.id for target in stored for name in ast.walk(target) if isinstance(name, ast.Name)}
+    made = {name: getattr(functional, name) for name in functional.NAMES if name not in given}
+    texts = [_definition(name, _nn_signature(function), function.__doc__) for name, function in made.items()]
+    return HEAD + _NN + "\n".join(texts) + "\n"
+
+
+def nn_modules_stub() -> str:
+    """Return the stub of the modules of one function each; some functions give two results where they are asked."""
+    texts = []
+    for name, kind in ((name, getattr(layers, name)) for name in functional.MODULES | dict.fromkeys(_WITHOUT_NAME)):
+        taken = kind.taken.replace(parameters=[_SELF, *kind.taken.parameters.values()], return_annotation="None")
+        result = "Any" if "return_indices" in kind.taken.parameters else "Tensor"
+        body = [f'"""{kind.__doc__.splitlines()[0]}"""', _definition("__init__", _nn_signature(taken), None)]
+        body.append(_definition("__call__", f"(self, *args: Any, **kwargs: Any) -> {result}", None))
+        texts.append(f"class {name}(Module):\n{_indented(body)}")
+    return HEAD + _NN + "\n".join(texts) + "\n"
+
+
+_WITHOUT_NAME = ("Flatten", "Identity", "Unflatten")  # in nn.functional
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _nn_signature(function: Any) -> str:
+    """Print a signature that may lack annotations: of what defaults are, else Any; its result is a tensor."""
+    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
+    known = {bool: "bool", float: "float", str: "str"}
+    parameters = []
+    for p in signature.parameters.values():
+        told = p.annotation if p.annotation not in (p.empty, "Any") else known.get(type(p.default), "Any")
+        default = p.default if p.default is p.empty or isinstance(p.default, (bool, int, float, str)) else None
+        parameters.append(p.replace(annotation=p.empty if p is _SELF else _Bare(told), default=default))
+    returned = signature.return_annotation
+    result = returned if returned in ("None", "Any") else "Tensor"
+    return str(signature.replace(parameters=parameters, return_annotation=_Bare(result)))
 
 
 def _typed(signature: inspect.Signature) -> inspect.Signature:
     """Return a signature whose annotations print without quotes."""
-    parameters = [p.replace(annotation=_Bare(p.annotation)) for p in signature.parameters.values()]
-    return signature.replace(parameters=parameters, return_annotation=_Bare(signature.return_annotation))
+    told = [(p, "Any" if p.annotation is p.empty else p.annotation) for p in signature.parameters.values()]
+    parameters = [p.replace(annotation=_Bare(annotation)) for p, annotation in told]
+    returned = signature.return_annotation
+    shown = _Bare("Tensor" if returned is signature.empty else returned)
+    return signature.replace(parameters=parameters, return_annotation=shown)
 
 
 def _bodiless(node: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import sys as _sys
+import typing as _typing
 
 import kernels as _kernels
 
@@ -17,6 +18,12 @@ from kernels import __version__
 from kernels.foundation.tables import getattr_of as _found_in
 from kernels.foundation.tables import uncollected as _uncollected
 from kernels.language.jit import set_quiet
+
+if not getattr(_sys, "_is_gil_enabled", lambda: True)():  # Numba, which the line above imports, may switch it on
+    raise ImportError(
+        "tape-autograd counts on the interpreter's lock, which this free-threaded Python runs without: start it with "
+        "PYTHON_GIL=1 in the environment, or as python -X gil=1"
+    )
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
@@ -47,7 +54,7 @@ from tape.tensors.modes import is_grad_enabled
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from tape import (  # noqa: F401 (stats: a module)
         distributions,
         func,
@@ -87,37 +94,40 @@ _MODULES = (
     "distributions", "func", "implicit", "interpolate", "mpi", "ndimage", "nn", "numpy", "ode", "optim",
     "optimize", "quadrature", "signal", "sparse", "special", "stats", "uncertainty", "utils",
 )  # fmt: skip
-# What many programs never call, and what installs nothing, is imported at its first use.
-__getattr__ = _found_in(
-    "tape",
-    {
-        "CompiledFunction": "tape.compiled.compiled_function",
-        "Program": "tape.programs.program",
-        "checkpoint": "tape.checkpoints",
-        "compile": "tape.compiled.compiled_gradient",
-        "custom": "tape.recording.foreign_calls",
-        "ensemble": "tape.ensembles",
-        "first_nonfinite": "tape.checks.first_nonfinite",
-        "get_num_threads": "tape.programs.program",
-        "graph": "tape.programs.drawing",
-        "listing": "tape.tensors.printing",
-        "load": "tape.compiled.native_calls",
-        "make_dot": "tape.programs.drawing",
-        "op_table": "tape.numpy_interface.op_table",
-        "parameters": "tape.module_parameters",
-        "record": "tape.programs.record",
-        "set_num_threads": "tape.programs.program",
-        "vmap": "tape.transforms.vmap",
-        **{name: f"tape.{name}" for name in _MODULES},
-    },
-    instead={
-        "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
-        **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
-        "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
-        "distributed": "tape.ensemble runs a function on many inputs in processes; tape.mpi communicates",
-    },
-    page="docs/from_pytorch.md",
-)
+# What many programs never call, and what installs nothing, is imported at its first use. Type checkers see it above.
+if not _typing.TYPE_CHECKING:
+    __getattr__ = _found_in(
+        "tape",
+        {
+            "CompiledFunction": "tape.compiled.compiled_function",
+            "Program": "tape.programs.program",
+            "checkpoint": "tape.checkpoints",
+            "compile": "tape.compiled.compiled_gradient",
+            "custom": "tape.recording.foreign_calls",
+            "ensemble": "tape.ensembles",
+            "first_nonfinite": "tape.checks.first_nonfinite",
+            "get_num_threads": "tape.programs.program",
+            "graph": "tape.programs.drawing",
+            "listing": "tape.tensors.printing",
+            "load": "tape.compiled.native_calls",
+            "make_dot": "tape.programs.drawing",
+            "op_table": "tape.numpy_interface.op_table",
+            "parameters": "tape.module_parameters",
+            "record": "tape.programs.record",
+            "set_num_threads": "tape.programs.program",
+            "vmap": "tape.transforms.vmap",
+            **{name: f"tape.{name}" for name in _MODULES},
+        },
+        instead={
+            "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
+            **dict.fromkeys(
+                ("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"
+            ),
+            "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
+            "distributed": "tape.ensemble runs a function on many inputs in processes; tape.mpi communicates",
+        },
+        page="docs/from_pytorch.md",
+    )
 concat = concatenate = _views.cat
 
 __all__ = [

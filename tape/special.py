@@ -19,7 +19,7 @@ from tape.operations import matmul, reductions
 from tape.operations import sorting as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
-from tape.recording.parameters import dim_of, function_of, names_of, with_axis, with_name
+from tape.recording.parameters import Dims, dim_of, function_of, names_of, with_axis, with_name
 from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
@@ -91,7 +91,7 @@ beta, betaln, rgamma, gammasgn = (RUN[name] for name in ("beta", "betaln", "rgam
 
 
 @with_axis
-def logsumexp(a: Any, dim: Any = None, b: Any = None, keepdim: Any = False, return_sign: bool = False) -> Any:
+def logsumexp(a: Any, dim: Dims = None, b: Any = None, keepdim: bool = False, return_sign: bool = False) -> Any:
     """Return ``log(sum(b * exp(a)))`` over ``axis`` (all by default), without overflow: SciPy's arguments or PyTorch's.
 
     With ``return_sign`` the logarithm of the absolute value, and the sign; without it, nan where the sum is negative.

@@ -56,7 +56,7 @@ def content_of(module: str) -> str | CodeType:
             continue
         if content is not None:
             return content
-    raise _unreadable(module)
+    raise unreadable(f"the source of {module} cannot be read")
 
 
 def text_of(module: str) -> str:
@@ -64,13 +64,14 @@ def text_of(module: str) -> str:
     content = content_of(module)
     if isinstance(content, str):
         return content
-    raise _unreadable(module)
+    raise unreadable(f"the source of {module} cannot be read")
 
 
-def _unreadable(module: str) -> ImportError:
+def unreadable(fault: str) -> ImportError:
+    """Return the error that says how to freeze an application that lacks sources or modules."""
     return ImportError(
-        f"the source of {module} cannot be read, from which native code is made. Freeze the application so that the "
-        "packages 'tape' and 'kernels' keep their .py files, or install tape-autograd beside it"
+        f"{fault}, from which native code is made. Freeze the application so that the packages 'tape' and 'kernels' "
+        "keep all of their modules, as .py files, or install tape-autograd beside it"
     )
 
 

@@ -40,7 +40,7 @@ from kernels.language.cache_files import (
     untraced,
 )
 from kernels.language.lanes import keep_forms
-from kernels.language.llvm_values import SIGNATURE, NativeSignature, signature_of
+from kernels.language.llvm_values import SIGNATURE, NativeSignature, processor, signature_of
 
 FASTCALL = 0x80  # the flag of a method that takes the address and the count of its arguments
 _MAGIC = b"object file\n"
@@ -196,22 +196,14 @@ def address_at(symbol: str) -> int:
 
 def machine() -> str:
     """Return what machine code is made for: the processor and its features."""
-    return repr((binding.get_process_triple(), *_processor()))
-
-
-@functools.cache
-def _processor() -> tuple[str, str]:
-    features = binding.get_host_cpu_features().flatten()
-    if "+avx512f" in features:  # LLVM would keep to half a register: exp takes 1.8 ns an element so, 1.1 with all of it
-        features += ",-prefer-256-bit"
-    return binding.get_host_cpu_name(), features
+    return repr((binding.get_process_triple(), *processor()))
 
 
 def made_target(opt: int = 3) -> Any:
     """Return a new target: the processor, with so much work on the last passes."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    name, features = _processor()
+    name, features = processor()
     target = binding.Target.from_triple(binding.get_process_triple())
     return target.create_target_machine(
         cpu=name, features=features, opt=opt, reloc="default", codemodel="jitdefault", jit=True
@@ -351,13 +343,15 @@ def _executed(name: str, text: str, part: FunctionPart | None = None) -> Unit:
     if part is not None:
         names["__builtins__"] = {**vars(builtins), "__import__": part.imported}
     shown = _BODY.sub(r"\1 pass\n", text) if code else text
-    exec(compile(shown, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    try:
+        exec(compile(shown, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    except ImportError as error:  # a module that only printed text names, which tools that freeze do not see
+        raise cache_files.unreadable(str(error)) from error
     return Unit(name, text, names, "" if part is None else part.function, code=code)
 
 
 @functools.cache
 def _stamp() -> str:
     versions = [module.__version__ for module in (numba, llvmlite, np)]
-    chosen = [numba.config.CPU_NAME, numba.config.CPU_FEATURES]  # NUMBA_CPU_NAME, for what Numba compiles
     python = [platform.python_implementation(), sys.version, sys.abiflags if hasattr(sys, "abiflags") else ""]
-    return repr([*versions, *python, object.__basicsize__, *chosen, machine()])
+    return repr([*versions, *python, object.__basicsize__, machine()])

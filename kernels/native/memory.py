@@ -205,9 +205,7 @@ def readable() -> bool:
     """Check, on known objects, that this interpreter lays them out as the native sweep reads them."""
     if sys.implementation.name != "cpython" or HEADER != 16 or ctypes.sizeof(ctypes.c_void_p) != 8:  # noqa: PLR2004
         return False
-    if sys.byteorder != "little" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return False
-    return _objects_agree()
+    return sys.byteorder == "little" and _objects_agree()
 
 
 def _objects_agree() -> bool:

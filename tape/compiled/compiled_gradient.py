@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -306,8 +306,7 @@ CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)
 
 
 _CHECKS = ("sample", "always", "never")
-
-
+Mode: TypeAlias = Literal["default", "eager", "max", "max-autotune", "reduce-overhead"]
 _OF_PYTORCH: dict[Any, Any] = {
     None: "default", "reduce-overhead": "default", "max-autotune": "max", "max-autotune-no-cudagraphs": "max",
 }  # fmt: skip
@@ -319,8 +318,8 @@ def compile(  # noqa: A001 (PyTorch's name)
     *,
     static: Collection[Any] = (),
     traced: Collection[Any] = (),
-    check: str = "sample",
-    mode: str | None = "default",
+    check: Literal["sample", "always", "never"] = "sample",
+    mode: Mode | None = "default",
     memory: str | int | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,

@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from inspect import Parameter as Argument
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from tape.tensors import modes
 from tape.tensors.dtypes import int64
 from tape.tensors.grad_modes import no_grad
 from tape.tensors.operands import tensor_of
+
+if TYPE_CHECKING:
+    from tape.nn.made_functions import *  # noqa: F403 (a stub of what is entered below, which .ci/stubs.py writes)
 
 pad, sigmoid, tanh, softplus = f.pad, f.sigmoid, f.tanh, f.softplus
 cosine_similarity, pairwise_distance, pdist = f.cosine_similarity, f.pairwise_distance, f.pdist

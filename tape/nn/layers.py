@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tape.nn import functional, init, windows
 from tape.nn.modules import Module, Parameter
@@ -79,16 +79,20 @@ _FUNCTIONS = functional.MODULES | {"Flatten": _flatten, "Unflatten": _unflatten,
 globals().update({name: _module(name, function) for name, function in _FUNCTIONS.items()})
 
 
-def uninitialised(*shape: int, device: Any = None, dtype: Any = None) -> Any:
+def uninitialised(*shape: int, device: Any = None, dtype: Any = None) -> Tensor:
     """Return a parameter of any numbers."""
     check_device(device)
-    return Parameter(empty(*shape, dtype=dtype))
+    made: Tensor = Parameter(empty(*shape, dtype=dtype))
+    return made
 
 
 class Layer(Module):
     """A module that shows some of its attributes."""
 
     shows = ""
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """Return what ``shows`` says, with the attributes put in."""

@@ -12,7 +12,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -34,7 +34,13 @@ class _ParameterType(type):
         return isinstance(x, Tensor) and (type(x._slot) is AccumulateGrad or read_extras(x).leaf is not None)
 
 
-class Parameter(metaclass=_ParameterType):
+if TYPE_CHECKING:
+    _Parameter = Tensor  # what making one gives
+else:
+    _Parameter = object
+
+
+class Parameter(_Parameter, metaclass=_ParameterType):
     """A tensor that modules have for a parameter: a leaf of the memory of ``data``, float32 or float64.
 
     >>> tape.nn.Parameter(tape.ones(2))

@@ -16,7 +16,7 @@ from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
 from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of, dims_of, taking_out, with_axis, with_name
+from tape.recording.parameters import Dims, also, dim_of, dims_of, taking_out, with_axis, with_name
 from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
@@ -36,7 +36,7 @@ def accumulator(x: Tensor) -> np.dtype[Any]:
     return np.dtype(np.uint64 if unsigned else np.int64)
 
 
-def along(op: Op, x: Any, dim: Any, keepdim: Any, dtype: Any = None) -> Tensor:
+def along(op: Op, x: Any, dim: Dims, keepdim: bool, dtype: Any = None) -> Tensor:
     """Reduce over dims as users give them."""
     x = tensor_of(x)
     axes = dims_of(x, dim)
@@ -49,7 +49,7 @@ def along(op: Op, x: Any, dim: Any, keepdim: Any, dtype: Any = None) -> Tensor:
 @method()
 @cached_call()
 @with_axis
-def sum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:  # noqa: A001 (PyTorch's and NumPy's name)
+def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A001 (PyTorch's and NumPy's name)
     """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
     input = tensor_of(input)
     if dtype is None and input._form.spec.dtype.kind == "u":
@@ -60,7 +60,7 @@ def sum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None)
 @method()
 @cached_call()
 @with_axis
-def mean(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only.
 
     In functions that are given NumPy arrays the mean of integers is in float64, as NumPy's.
@@ -90,7 +90,7 @@ def _extremum(name: str) -> Any:
     @cached_call()
     @with_axis
     @with_name(name, doc)
-    def extremum(input: Any, dim: Any = None, keepdim: Any = False) -> Any:
+    def extremum(input: Any, dim: Dims = None, keepdim: bool = False) -> Any:
         input = tensor_of(input)
         if isinstance(dim, Tensor):
             return pairwise(input, dim)
@@ -102,7 +102,7 @@ def _extremum(name: str) -> Any:
     return extremum
 
 
-def _not_empty(name: str, x: Tensor, dim: Any) -> None:
+def _not_empty(name: str, x: Tensor, dim: Dims) -> None:
     shape = x.spec.shape
     if 0 in shape and (dim is None or shape[dim_of(x, dim)] == 0):
         kind = RuntimeError if dim is None else IndexError
@@ -116,7 +116,7 @@ def _over(name: str) -> Any:
     @cached_call()
     @with_axis
     @with_name(name, f"{op.doc[:-1]}, as NumPy's {name}.")
-    def over(input: Any, dim: Any = (), keepdim: Any = False) -> Tensor:
+    def over(input: Any, dim: Dims = (), keepdim: bool = False) -> Tensor:
         input = tensor_of(input)
         for dim_ in dims_of(input, dim):
             _not_empty(name, input, dim_)
@@ -143,7 +143,7 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
 @public()
 @cached_call()
 @with_axis
-def prod(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64.
 
     The gradient is exact where elements are zero.
@@ -170,7 +170,7 @@ def _truth(name: str, what: str, example: str) -> Any:
     @cached_call()
     @with_axis
     @with_name(name, doc)
-    def truth(input: Any, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def truth(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
         input = tensor_of(input)
         result = foreign_calls.call(op, input, dims=dims_of(input, dim), keepdim=bool(keepdim))
         return cast(result, np.uint8 if input.spec.dtype == np.uint8 else None)
@@ -185,7 +185,7 @@ all = _truth("all", "all elements are", "[False, False, True]")  # noqa: A001
 @public()
 @cached_call()
 @with_axis
-def count_nonzero(input: Any, dim: Any = None) -> Tensor:
+def count_nonzero(input: Any, dim: Dims = None) -> Tensor:
     """Return how many elements over ``dim`` are nonzero or True, as int64.
 
     >>> tape.count_nonzero(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
@@ -194,12 +194,12 @@ def count_nonzero(input: Any, dim: Any = None) -> Tensor:
     return counted(tensor_of(input), dim, keepdim=False)
 
 
-def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
+def counted(x: Tensor, dim: Dims, *, keepdim: bool) -> Tensor:
     """Return how many elements over dims are nonzero."""
     return foreign_calls.call(_OPS["count_nonzero"], x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return]
 
 
-def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
+def extremum_place(op: Any, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     """Return the place of an extremum, along a dim or of all elements in order."""
     if x.spec.size == 0 and dim is None:
         raise IndexError(f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0.")
@@ -223,7 +223,7 @@ def _places(op: Any, extremum: str, example: str) -> Any:
     @cached_call()
     @with_axis
     @with_name(op.name, doc)
-    def places(input: Any, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def places(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
         input = tensor_of(input)
         if input.spec.dtype == np.bool_:
             raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
@@ -238,7 +238,7 @@ argmin = _places(_OPS["argmin"], "smallest", "[0, 1]")
 
 @public()
 @with_axis
-def aminmax(input: Any, *, dim: Any = None, keepdim: Any = False) -> Any:
+def aminmax(input: Any, *, dim: Dims = None, keepdim: bool = False) -> Any:
     """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly.
 
     >>> tuple(e.tolist() for e in tape.aminmax(tape.tensor([[3.0, 1.0], [2.0, 5.0]]), dim=1))
@@ -256,7 +256,7 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: Any = False) -> Any:
 
 @public()
 @with_axis
-def nansum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+def nansum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over ``dim`` of what is not nan; nan gets no gradient.
 
     >>> tape.nansum(tape.tensor([1.0, float('nan'), 3.0]))
@@ -269,7 +269,7 @@ def nansum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = No
 
 @public()
 @with_axis
-def nanmean(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only.
 
     >>> tape.nanmean(tape.tensor([1.0, float('nan'), 3.0]))
@@ -288,7 +288,7 @@ _LINALG = "linalg.vector_norm"
 _clamp_min: Any = FUNCTIONS["clamp_min"]
 
 
-def norm_of(x: Any, ord: Any, dim: Any, keepdim: Any, dtype: Any) -> Tensor:  # noqa: A002
+def norm_of(x: Any, ord: Any, dim: Dims, keepdim: bool, dtype: Any) -> Tensor:  # noqa: A002
     """Return what :func:`vector_norm` does."""
     x = tensor_of(x)
     if isinstance(ord, str):
@@ -317,7 +317,7 @@ def norm_of(x: Any, ord: Any, dim: Any, keepdim: Any, dtype: Any) -> Tensor:  # 
 @cached_call()
 @also(input="x")
 @with_axis
-def vector_norm(x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:  # noqa: A002
+def vector_norm(x: Any, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:  # noqa: A002
     """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
 
     ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0

@@ -16,7 +16,7 @@ from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
 from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
+from tape.recording.parameters import Dims, dim_of, dims_of, with_axis, with_name
 from tape.tensors import dtypes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -31,7 +31,7 @@ _OPS: dict[str, Any] = OPS
 @public()
 @cached_call()
 @with_axis
-def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Tensor:
+def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
 
     >>> tape.cumsum(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1).tolist()
@@ -43,7 +43,7 @@ def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Tensor:
 @public()
 @cached_call()
 @with_axis
-def cumprod(input: Any, dim: Any, *, dtype: Any = None) -> Tensor:
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
 
     The gradient is exact where elements are zero. That of the gradient then needs memory for the square of the length.
@@ -81,7 +81,7 @@ cummin = _running("cummin", "smallest", "[0, 0, 2, 2]")
 @public()
 @cached_call()
 @with_axis
-def logcumsumexp(input: Any, dim: Any) -> Tensor:
+def logcumsumexp(input: Any, dim: int) -> Tensor:
     """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only.
 
     The gradient of the gradient needs memory for the square of the length.
@@ -143,7 +143,7 @@ implements(np.cumulative_prod)(_standard(cumprod, 1))
 @public()
 @cached_call()
 @with_axis
-def logsumexp(input: Any, dim: Any, keepdim: Any = False) -> Tensor:
+def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way.
 
     Rows of -inf give -inf. Integers are computed in the default dtype.
@@ -168,7 +168,7 @@ def _softened(op: Any, x: Any, dim: Any, dtype: Any) -> Tensor:
 @public()
 @cached_call()
 @with_axis
-def softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
+def softmax(input: Any, dim: int, dtype: Any = None) -> Tensor:
     """Return the exponentials divided by their sum along ``dim``, of the shape of x.
 
     The largest of each row is taken away first, so that nothing overflows. NotImplementedError for integers without
@@ -183,7 +183,7 @@ def softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
 @public()
 @cached_call()
 @with_axis
-def log_softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
+def log_softmax(input: Any, dim: int, dtype: Any = None) -> Tensor:
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
 
     >>> tape.log_softmax(tape.tensor([0.0, 1000.0]), 0).tolist()
@@ -194,7 +194,7 @@ def log_softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
 
 @public(methods=False)
 @with_axis
-def softmin(input: Any, dim: Any, dtype: Any = None) -> Tensor:
+def softmin(input: Any, dim: int, dtype: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there.
 
     >>> tape.softmin(tape.tensor([0.0, 1000.0]), 0).tolist()
@@ -537,7 +537,7 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
 @public()
 @cached_call()
 @with_axis
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: Any = False) -> Any:
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place.
 
     >>> tape.kthvalue(tape.tensor([3.0, 1.0, 2.0]), 2).values.item()

@@ -355,7 +355,7 @@ def _made(name: str, dtype: Any) -> _TensorType:
 
 
 TYPES = {name: _made(name, dtype) for name, dtype in _DTYPES.items()}
-globals().update(TYPES)
+DoubleTensor, FloatTensor, LongTensor, IntTensor, ShortTensor, CharTensor, ByteTensor, BoolTensor = TYPES.values()
 _NAMES = {kind.dtype: f"torch.{name}" for name, kind in TYPES.items()}
 
 
@@ -370,4 +370,6 @@ def type_of(x: Tensor, dtype: Any = None) -> Any:
     return to(x, dtype=dtype.dtype if isinstance(dtype, _TensorType) else dtype)
 
 
-__all__ = list(_DTYPES)
+__all__ = [
+    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "IntTensor", "LongTensor", "ShortTensor",
+]  # fmt: skip

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, Signature, signature
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kernels.calls.object_types import operation
 from kernels.kinds.elementwise import Elementwise
@@ -15,9 +15,12 @@ from tape.errors import shorten
 from tape.recording.promotion import can_cast
 from tape.tensors import modes, pytrees
 from tape.tensors.hooks import Function
+from tape.tensors.operands import ArrayLike  # noqa: F401 (annotations name it)
 from tape.tensors.tensor import Tensor
 
 Result = TypeVar("Result")
+Dims: TypeAlias = int | Sequence[int] | None
+"""One dim, several, or None for all."""
 
 # Dims as users give them: negative, one or several.
 
@@ -194,7 +197,8 @@ def with_axis(function: Callable[..., Result]) -> Callable[..., Result]:
     known = {p.name for p in parameters}
     names = {other: name for other, name in _OF_NUMPY.items() if name in known}
     renamed = _renaming(function, names, none_is_absent=True)
-    further = [Parameter(other, Parameter.KEYWORD_ONLY, default=None, annotation="Any") for other in names]
+    kinds = {p.name: p.annotation if p.annotation in ("Any", "Dims") else f"{p.annotation} | None" for p in parameters}
+    further = [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=kinds[names[n]]) for n in names]
     returned = function.__annotations__["return"]
     renamed.__signature__ = Signature([*parameters, *further], return_annotation=returned)
     return renamed  # type: ignore[no-any-return]
@@ -238,9 +242,8 @@ def _function(op: Elementwise, name: str, run: Callable[..., Tensor], *, writes:
     code = code.replace(co_name=name, co_qualname=name, co_varnames=names)
     renamed = FunctionType(code, function.__globals__, name, None, function.__closure__)
     renamed.__kwdefaults__ = function.__kwdefaults__
-    renamed.__annotations__ = {**dict.fromkeys(names, "Any"), "return": "Tensor"}
-    if writes:
-        renamed.__annotations__["out"] = "Tensor | None"
+    further = {"alpha": "float", "out": "Tensor | None", "return": "Tensor"}
+    renamed.__annotations__ = {n: further.get(n, "Tensor | ArrayLike") for n in (*names, "return")}
     return renamed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 Number = (int, float)
+ArrayLike: TypeAlias = Array | np.generic | float
+"""What stands for a constant among operands: an array, a number of NumPy's or of Python's; lists do not."""
 LARGEST = 1 << 53  # integers up to here are exact as doubles
 WEAK: set[type] = set()
 """Classes of tensors that stand for Python numbers: their dtype counts as those do."""

@@ -129,7 +129,7 @@ def _meet(a: Array, b: Array | None) -> bool:
 
 def value_and_grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+) -> Callable[..., tuple[Any, Any]]:
     """Return a function of the same arguments that gives ``fun``'s value and its gradient.
 
     The positional arguments that ``argnums`` names are what it is differentiated by: a number, array or tensor, or

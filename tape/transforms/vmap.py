@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
     out_dims: Any = 0,
-    randomness: str = "error",
+    randomness: Literal["error", "different", "same"] = "error",
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:

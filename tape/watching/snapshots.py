@@ -444,7 +444,7 @@ class _Written:
 
 
 def _destroyed_by(kind: type) -> int:
-    return word_at(id(kind) + 48)
+    return word_at(id(kind) + object.__basicsize__ + 32)  # tp_dealloc
 
 
 _DESTROYED = _destroyed_by(_Written)

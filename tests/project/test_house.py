@@ -99,8 +99,8 @@ MOST_ENTRIES = 16
 MOST_ROOMS = 30
 MOST_IN_ALL = {"kernels": (41_250, 110), "tape": (52_359, 177)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
-WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
-"""What an installation writes; neither is committed."""
+WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi", "tape/nn/made_functions.pyi", "tape/nn/made_modules.pyi"}
+"""What an installation writes; none of it is committed."""
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import shutil
 import socket
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +82,90 @@ pwd.getpwuid = unknown
     (message,) = messages_of(fresh(lost + GRADIENT))
     assert "home directory" in message
     assert "TAPE_CACHE_DIR" in message
+
+
+@POSIX
+def test_without_a_compiler_in_a_home_that_is_read_only(fresh: Fresh, tmp_path: Path) -> None:
+    """No program is found on PATH, and the home is a file: none could be made there, by any user."""
+    (tmp_path / "home").touch()
+    alone = "import os\nfor name in ('XDG_CACHE_HOME', 'TAPE_CACHE_DIR'): os.environ.pop(name, None)\n"
+    (message,) = messages_of(fresh(alone + GRADIENT, HOME=str(tmp_path / "home"), PATH="/nowhere", CC="/nowhere/cc"))
+    assert "TAPE_CACHE_DIR" in message
+
+
+@pytest.mark.quick
+def test_a_free_threaded_interpreter_needs_its_lock(fresh: Fresh) -> None:
+    """Without the lock the import is refused, and says how to switch it on; with it all is as ever."""
+    locked = "import sys\nsys._is_gil_enabled = lambda: {}\n"
+    printed, errors = fresh(locked.format(False) + GRADIENT).communicate(timeout=DEADLINE)
+    assert printed == ""
+    assert "ImportError: " in errors
+    assert "PYTHON_GIL=1" in errors
+    assert messages_of(fresh(locked.format(True) + GRADIENT)) == []
+
+
+def archived(path: Path, *, sources: bool, without: str = "none") -> Path:
+    """Return an archive of both packages but for a file, as sources or, as applications have them, as byte code."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in (file for package in ("kernels", "tape") for file in (ROOT / package).rglob("*.py")):
+            name = str(file.relative_to(ROOT))
+            if file.stem == without:
+                continue
+            if sources:
+                archive.write(file, name)
+            else:
+                code = py_compile.compile(str(file), str(path.with_suffix(".pyc")), dfile=name, doraise=True)
+                archive.write(str(code), f"{name}c")
+    return path
+
+
+ARCHIVED = f"""
+import sys
+sys.frozen = True
+{GRADIENT}
+assert tape.__file__.startswith(sys.path[1]), (tape.__file__, sys.path)
+import pickle
+import numpy as np
+made = {{"tape": tape}}
+exec('''
+def shrunk(x):
+    while (x * x).sum() > 1.0:
+        x = x * 0.5
+    return tape.sin(x).sum()
+''', made)  # a function without a source
+x = np.arange(3.0)
+compiled = tape.compile(tape.value_and_grad(made["shrunk"]), mode="max")
+for _ in range(4):
+    value, gradient = compiled(x)
+np.testing.assert_allclose(value, np.sin(x / 4).sum())
+np.testing.assert_allclose(gradient, np.cos(x / 4) / 4)
+assert "machine code: " in compiled.explain(), compiled.explain()
+program = pickle.loads(pickle.dumps(tape.record(lambda x: (x * x).sum(), x)))
+assert program(x) == 5.0
+for name in dir(tape):
+    getattr(tape, name)
+"""
+
+
+def test_from_an_archive(fresh: Fresh, tmp_path: Path) -> None:
+    """Imported from a zip file, native code is made of the sources in it."""
+    assert messages_of(fresh(ARCHIVED, archived(tmp_path / "both.zip", sources=True))) == []
+
+
+@pytest.mark.exhaustive
+def test_frozen_without_sources(fresh: Fresh, tmp_path: Path) -> None:
+    """Of byte code alone no native code can be made: gradients are right, and one warning says what to do."""
+    (message,) = messages_of(fresh(ARCHIVED, archived(tmp_path / "both.zip", sources=False)))
+    assert "keep all of their modules, as .py files" in message
+
+
+@pytest.mark.exhaustive
+def test_frozen_without_a_module_that_printed_texts_alone_name(fresh: Fresh, tmp_path: Path) -> None:
+    """As tools that freeze leave it out, which follow imports of files: an error says what to do."""
+    archive = archived(tmp_path / "both.zip", sources=True, without="vectormath")
+    _, errors = fresh(ARCHIVED, archive).communicate(timeout=DEADLINE)
+    assert "ImportError: cannot import name 'vectormath'" in errors
+    assert "keep all of their modules, as .py files" in errors.splitlines()[-1]
 
 
 @POSIX
