@@ -205,7 +205,7 @@ def numbers_to_int(entry: CallEntry, operands):
 
 def converted(entry: CallEntry, operands):
     """Write numbers among the operands as the loops of a call read them; 0 where one is out of range."""
-    if entry.kind == structs.NEST4 or (entry.kind == structs.KERNEL and entry.dtype == c_api.tape_registry().single):
+    if entry.kind == structs.NEST4 or (entry.kind == structs.KERNEL and entry.dtype == c_api.SINGLES):
         return numbers_to_float32(operands)
     return numbers_to_int(entry, operands) if entry.kind == structs.NEST_INT else 1
 

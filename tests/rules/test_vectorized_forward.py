@@ -15,6 +15,7 @@ from kernels.native.structs import LARGE
 from kernels.operations import OPS
 from kernels.rules import scalar_loops
 from kernels.rules.op import resolved
+from tape.operations import elementwise
 from tape.recording import promotion
 
 VECTOR: list[Any] = [op for op in OPS.values() if isinstance(op, Elementwise) and op.vector]
@@ -96,3 +97,17 @@ def test_other_layouts(shape: str) -> None:
         x, y = tape.tensor(a), tape.tensor(b)
         np.testing.assert_allclose(getattr(tape, name)(x, y).numpy(), getattr(np, name)(a, b), 1e-15, 1e-15)
     np.testing.assert_allclose(tape.sin(tape.tensor(a)).numpy(), np.sin(a), rtol=1e-15)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("size", [5, LARGE // 4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_calls_that_native_code_repeats_read_numbers_as_the_first_did(dtype: Any, size: int) -> None:
+    """A number among the operands is a single where the loop is one of singles."""
+    x = tape.tensor(np.linspace(-3.0, 3.0, size).astype(dtype), requires_grad=True)
+    for op in (op for op in VECTOR if "constant" in op.domain):
+        operands = [x if domain != "constant" else 0.75 for domain in op.domain]
+        first, *others = [promotion.run_with_promotion(op, *operands).detach().numpy() for _ in range(3)]
+        run = elementwise.RUN[op.name]
+        for other in (*others, *[run(*operands).detach().numpy() for _ in range(3)]):
+            np.testing.assert_array_equal(other, first, err_msg=op.name)
