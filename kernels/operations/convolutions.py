@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Array
+from kernels.foundation.specs import INT64, Array, Spec, dense
 from kernels.kinds.routine import Routine
+from kernels.native.c_api import NATIVE
 from kernels.operations.solves import plus
-from kernels.rules.op import dispatched, picked, placed, put
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowValue
+from kernels.rules.op import dispatched, passed, picked, placed, put
 
 Pair = tuple[int, ...]
 How = tuple[Pair, Pair, Pair, int]
@@ -155,10 +157,34 @@ def _max_pool_vjp(g: Any, x: Any, places: Any, kernel: Pair, how: How) -> Any:
     return back.reshape(x.shape)
 
 
+def _max_pool_rows(shape: tuple[int, ...], dtype: Any, kernel: Pair, how: How, more: Pair) -> RowValue | None:
+    stride, padding, dilation, _ = how
+    if dtype not in (np.float64, np.float32) or not NATIVE or 0 in shape:
+        return None
+    around = [n + 2 * p + q for n, p, q in zip(shape[2:], padding, more, strict=True)]
+    sizes = tuple(map(conv_size, around, kernel, stride, (0, 0), dilation))
+    words = (shape[0] * shape[1], *shape[2:], *sizes, *kernel, *stride, *padding, *dilation)
+    return RowValue("max_pool", dtype, (*shape[:2], *sizes), words, places=True)
+
+
+def _max_pool_native(source: Spec, spec: Spec, **_: Any) -> PrintedLoop | None:
+    """Return the pullback that adds to the places of an image, which are flat."""
+    item = source.dtype.itemsize
+    if source.gradient[2:] != (source.shape[3] * item, item):
+        return None
+    operands = (
+        KernelOperand("target", source.dtype, 0, (*source.gradient[:2], 0, 0)),
+        KernelOperand("g", spec.dtype, 1, spec.gradient),
+        KernelOperand("i", INT64, 3, dense(spec.shape, INT64.itemsize)),
+    )
+    return PrintedLoop(passed, spec.shape, operands, scatter=item)
+
+
 Routine(
     name="max_pool", doc="The largest element of each window of an image, and its place.", extras=("places",),
     cuts=True, grad_fn="MaxPool2DWithIndicesBackward0", forward=_max_pool, vjp=_max_pool_vjp,
     jvp=lambda t, places: picked(_flattened(t), _flattened(places), 2).reshape(places.shape),
+    native=_max_pool_native, rows=_max_pool_rows,
     samples=(
         (((2, 1, 4, 6),), {"kernel": (2, 2), "how": ((2, 2), (0, 0), (1, 1), 1), "more": (0, 0)}),
         (((2, 1, 4, 6),), {"kernel": (3, 3), "how": ((1, 2), (1, 1), (1, 1), 1), "more": (0, 1)}),

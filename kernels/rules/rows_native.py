@@ -280,6 +280,24 @@ def pick(layout: Words, pointers: Words, accumulate: Word) -> Void:
         store_i8(pointers[1] + 8 * row, at)
 
 
+def max_pool(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    """Of so many images (height, width): output sizes, then kernel, stride, padding, dilation of both axes."""
+    height, width, count = layout[1], layout[2], layout[3] * layout[4]
+    for out in range(layout[0] * count):
+        x, best, at = pointers[2] + out // count * height * width * ITEM, ZERO, np.int64(-1)
+        top = (out % count) // layout[4] * layout[7] - layout[9]
+        left = (out % count) % layout[4] * layout[8] - layout[10]
+        for i in range(layout[5]):
+            for j in range(layout[6]):
+                row, column = top + i * layout[11], left + j * layout[12]
+                if 0 <= row < height and 0 <= column < width:
+                    value = load(x + (row * width + column) * ITEM)
+                    if at < 0 or (best == best and (value > best or value != value)):
+                        best, at = value, row * width + column
+        store(pointers[0] + out * ITEM, best)
+        store_i8(pointers[1] + out * 8, at)
+
+
 # Pullbacks and pushforwards of small rows, whose elements may stand apart, for float64 or float32.
 #
 # Layout: how many rows there are before each other, their length, how many stand side by side, the bits of a number.

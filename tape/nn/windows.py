@@ -136,7 +136,7 @@ def _pooled(
         room = n + 2 * p - d * (k - 1) - 1
         if ceil_mode and room % s and (room // s + 1) * s < n + p:
             more[i] = s - room % s
-        if room < 0:
+        if room + more[i] < 0:
             raise RuntimeError(f"max_pool2d: Given input size {list(input.shape[1:])}: Output size is too small")
     return pool(input, kernel, stride, padding, dilation, more)
 
@@ -161,10 +161,16 @@ def max_pool2d(
     return _pooled(2, _max, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+_FEW = 16  # elements of a window up to which adding strided parts of the image is faster than a mean over two dims
+
+
 def _mean(counts_padding: bool, input: Any, kernel: Any, stride: Any, padding: Any, _: Any, more: Any) -> Any:
     (n, c, h, w), (ph, pw) = input.shape, padding
     if not any((*padding, *more)) and kernel == stride and not h % kernel[0] and not w % kernel[1]:
-        return mean(input.reshape(n, c, h // kernel[0], kernel[0], w // kernel[1], kernel[1]), (3, 5))
+        if kernel[0] * kernel[1] > _FEW:
+            return mean(input.reshape(n, c, h // kernel[0], kernel[0], w // kernel[1], kernel[1]), (3, 5))
+        parts = [input[:, :, i :: kernel[0], j :: kernel[1]] for i in range(kernel[0]) for j in range(kernel[1])]
+        return sum(parts[1:], parts[0]) / len(parts)
     window = ones(1, 1, *kernel, dtype=input.dtype)
     behind = (0, more[1], 0, more[0])
 
