@@ -13,9 +13,10 @@ import numpy as np
 
 from kernels.foundation.specs import INT64, Array, Spec, dense
 from kernels.kinds.routine import Routine
+from kernels.language import jit
 from kernels.native.c_api import NATIVE
 from kernels.operations.solves import plus
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowValue
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowValue, address, run_at
 from kernels.rules.op import dispatched, passed, picked, placed, put
 
 Pair = tuple[int, ...]
@@ -50,8 +51,21 @@ def _columns(x: Array, kernel: Pair, how: How) -> tuple[Array, Pair]:
     """Return windows as columns ``(n, groups, c / groups * kh * kw, oh * ow)``, and how many there are."""
     stride, padding, dilation, groups = how
     sizes = tuple(map(conv_size, x.shape[2:], kernel, stride, padding, dilation))
-    windows = _windows(_padded(x, padding), sizes, kernel, stride, dilation)
-    return windows.reshape(len(x), groups, -1, sizes[0] * sizes[1]), sizes
+    wide = np.ascontiguousarray(_padded(x, padding))
+    columns = np.empty((*x.shape[:2], *kernel, *sizes), x.dtype)
+    if not _moved(wide, columns, stride, dilation, adds=False):
+        columns[...] = _windows(wide, sizes, kernel, stride, dilation)
+    return columns.reshape(len(x), groups, -1, sizes[0] * sizes[1]), sizes
+
+
+def _moved(wide: Array, columns: Array, stride: Pair, dilation: Pair, *, adds: bool) -> bool:
+    """Copy the windows of padded images to columns, or add these to the images, in native code; False without it."""
+    if columns.dtype not in (np.float64, np.float32) or not jit.makes_native_code():
+        return False
+    words = (wide.shape[0] * wide.shape[1], *wide.shape[2:], *columns.shape[2:], *stride, *dilation)
+    made = address("rules.rows_native", "columns", columns.dtype), np.array(words, np.int64)
+    run_at(*made, (columns, wide), accumulate=adds)
+    return True
 
 
 @dispatched
@@ -69,6 +83,8 @@ def conv_transpose(small: Any, w: Any, *, size: Pair, how: How) -> Any:
     weights = np.swapaxes(w.reshape(groups, len(w) // groups, -1), 1, 2)
     columns = np.matmul(weights, small.reshape(n, groups, -1, oh * ow)).reshape(n, -1, kh, kw, oh, ow)
     wide = np.zeros((n, columns.shape[1], size[0] + 2 * ph, size[1] + 2 * pw), small.dtype)
+    if _moved(wide, columns, (sh, sw), (dh, dw), adds=True):
+        return wide[:, :, ph : ph + size[0], pw : pw + size[1]]
     for i in range(kh):
         for j in range(kw):
             top, left = i * dh, j * dw

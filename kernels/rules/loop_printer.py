@@ -368,10 +368,10 @@ def computing_constant(pull: PrintedLoop) -> PrintedLoop:
 # Kernels that walk rows, forward and back, and products of matrices.
 
 
-def run_at(address: int, layout: Array, arrays: Sequence[Array]) -> None:
+def run_at(address: int, layout: Array, arrays: Sequence[Array], *, accumulate: bool = False) -> None:
     """Run the kernel at an address on arrays."""
     pointers = np.array([where(array) for array in arrays], np.int64)
-    callable_at(address)(where(layout), where(pointers), 0)
+    callable_at(address)(where(layout), where(pointers), accumulate)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from kernels.native.memory import (
     store_f8,
     store_i8,
 )
-from kernels.rules.elements import ITEM, load, real, store
+from kernels.rules.elements import ITEM, load, pointer, real, store
 
 # Results of small rows of doubles, which may stand apart; for floats the same text.
 #
@@ -296,6 +296,25 @@ def max_pool(layout: Words, pointers: Words, accumulate: Word) -> Void:
                         best, at = value, row * width + column
         store(pointers[0] + out * ITEM, best)
         store_i8(pointers[1] + out * 8, at)
+
+
+def columns(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    """Copy windows of so many padded images (height, width) to columns: kernel, windows, stride, dilation.
+
+    With ``accumulate`` columns are added to the images.
+    """
+    height, width, taps, across, stride = layout[1], layout[2], layout[3] * layout[4], layout[6], layout[8]
+    for at in range(layout[0] * taps * layout[5]):
+        i, j, row = at // layout[5] % taps // layout[4], at // layout[5] % layout[4], at % layout[5]
+        top, left = row * layout[7] + i * layout[9], j * layout[10]
+        image = pointer(pointers[1] + ((at // (taps * layout[5]) * height + top) * width + left) * ITEM)
+        column = pointer(pointers[0] + at * across * ITEM)
+        if accumulate:
+            for k in range(across):
+                image[k * stride] += column[k]
+        else:
+            for k in range(across):
+                column[k] = image[k * stride]
 
 
 # Pullbacks and pushforwards of small rows, whose elements may stand apart, for float64 or float32.
