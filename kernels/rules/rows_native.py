@@ -303,18 +303,21 @@ def columns(layout: Words, pointers: Words, accumulate: Word) -> Void:
 
     With ``accumulate`` columns are added to the images.
     """
-    height, width, taps, across, stride = layout[1], layout[2], layout[3] * layout[4], layout[6], layout[8]
-    for at in range(layout[0] * taps * layout[5]):
-        i, j, row = at // layout[5] % taps // layout[4], at // layout[5] % layout[4], at % layout[5]
-        top, left = row * layout[7] + i * layout[9], j * layout[10]
-        image = pointer(pointers[1] + ((at // (taps * layout[5]) * height + top) * width + left) * ITEM)
-        column = pointer(pointers[0] + at * across * ITEM)
-        if accumulate:
-            for k in range(across):
-                image[k * stride] += column[k]
-        else:
-            for k in range(across):
-                column[k] = image[k * stride]
+    area, width, across, stride = layout[1] * layout[2] * ITEM, layout[2] * ITEM, layout[6], layout[8]
+    at = pointers[0]
+    for n in range(layout[0]):
+        for i in range(layout[3]):
+            for j in range(layout[4]):
+                start = pointers[1] + n * area + i * layout[9] * width + j * layout[10] * ITEM
+                for row in range(layout[5]):
+                    image, column = pointer(start + row * layout[7] * width), pointer(at)
+                    if accumulate:
+                        for k in range(across):
+                            image[k * stride] += column[k]
+                    else:
+                        for k in range(across):
+                            column[k] = image[k * stride]
+                    at += across * ITEM
 
 
 # Pullbacks and pushforwards of small rows, whose elements may stand apart, for float64 or float32.
