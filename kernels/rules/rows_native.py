@@ -280,22 +280,40 @@ def pick(layout: Words, pointers: Words, accumulate: Word) -> Void:
         store_i8(pointers[1] + 8 * row, at)
 
 
+def first_inside(start, step):
+    """The number of the first step from a start that is not below 0."""
+    return 0 if start >= 0 else (step - 1 - start) // step
+
+
+def steps_inside(start, step, count, size):
+    """How many of so many steps from a start stay below a size."""
+    return min(count, (size - 1 - start) // step + 1)
+
+
 def max_pool(layout: Words, pointers: Words, accumulate: Word) -> Void:
     """Of so many images (height, width): output sizes, then kernel, stride, padding, dilation of both axes."""
-    height, width, count = layout[1], layout[2], layout[3] * layout[4]
-    for out in range(layout[0] * count):
-        x, best, at = pointers[2] + out // count * height * width * ITEM, ZERO, np.int64(-1)
-        top = (out % count) // layout[4] * layout[7] - layout[9]
-        left = (out % count) % layout[4] * layout[8] - layout[10]
-        for i in range(layout[5]):
-            for j in range(layout[6]):
-                row, column = top + i * layout[11], left + j * layout[12]
-                if 0 <= row < height and 0 <= column < width:
-                    value = load(x + (row * width + column) * ITEM)
-                    if at < 0 or (best == best and (value > best or value != value)):
-                        best, at = value, row * width + column
-        store(pointers[0] + out * ITEM, best)
-        store_i8(pointers[1] + out * 8, at)
+    height, width, out = layout[1], layout[2], 0
+    for n in range(layout[0]):
+        image = pointers[2] + n * height * width * ITEM
+        for r in range(layout[3]):
+            top = r * layout[7] - layout[9]
+            rows, first_row = steps_inside(top, layout[11], layout[5], height), first_inside(top, layout[11])
+            for c in range(layout[4]):
+                left = c * layout[8] - layout[10]
+                columns, first_column = steps_inside(left, layout[12], layout[6], width), first_inside(left, layout[12])
+                at, best = np.int64(0), -INFINITY
+                if rows > first_row and columns > first_column:
+                    at = (top + first_row * layout[11]) * width + left + first_column * layout[12]
+                    best = load(image + at * ITEM)
+                for i in range(first_row, rows):
+                    for j in range(first_column, columns):
+                        place = (top + i * layout[11]) * width + left + j * layout[12]
+                        value = load(image + place * ITEM)
+                        larger = best == best and (value > best or value != value)
+                        best, at = value if larger else best, place if larger else at
+                store(pointers[0] + out * ITEM, best)
+                store_i8(pointers[1] + out * 8, at)
+                out += 1
 
 
 def columns(layout: Words, pointers: Words, accumulate: Word) -> Void:

@@ -138,6 +138,8 @@ def _pooled(
             more[i] = s - room % s
         if room + more[i] < 0:
             raise RuntimeError(f"max_pool2d: Given input size {list(input.shape[1:])}: Output size is too small")
+        if p and d > n:
+            raise RuntimeError(f"max_pool2d: a window of dilation {d} has no element of an image of extent {n}")
     return pool(input, kernel, stride, padding, dilation, more)
 
 
