@@ -70,7 +70,7 @@ def _prod_jvp(t: Any, x: Any, dims: Dims, keepdim: bool) -> Any:
 
 def _prod_native(source: Spec, spec: Spec, dims: Dims, keepdim: bool) -> RowPull | None:
     vjp, jvp = lambda g, x, y: _prod_vjp(g, y, x, dims), lambda t, x, y: _prod_jvp(t, x, dims, keepdim)  # noqa: ARG005
-    return row_pull(source, spec, dims, "prod_vjp", vjp, "prod_jvp", jvp)
+    return row_pull(source, spec, dims, "prod_vjp", vjp, "prod_jvp", jvp, any_size=True)
 
 
 for _name, _grad_fn, _sample in (
@@ -446,6 +446,9 @@ def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> PrintedLoop:
     return scattered(source, spec, dim, 3)
 
 
+_LEAST = 8  # elements that come first up to which a pass over each row, of any length, finds them
+
+
 def _few(shape: Strides, dtype: Any, name: str, dim: int, number: float, **result: Any) -> RowValue | None:
     return row_value(shape, dtype, name, (dim,), float(number), longest=SHORT, places=True, **result)
 
@@ -464,7 +467,10 @@ Routine(
     name="topk", doc="The k largest or smallest elements along a dim, in order, and their places.", extras=("places",),
     cuts=True, forward=_topk, vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim), native=_to_places,
-    rows=lambda shape, dtype, k, dim, largest: _few(shape, dtype, "topk", dim, largest, length=k),
+    rows=lambda shape, dtype, k, dim, largest: row_value(
+        shape, dtype, "topk", (dim,), float(largest), places=True, length=k, any_size=k <= _LEAST,
+        longest=1 << 62 if k <= _LEAST else SHORT,
+    ),
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )  # fmt: skip
 Routine(
