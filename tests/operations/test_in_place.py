@@ -752,8 +752,9 @@ def test_descent_in_place() -> None:
 
 # --- what is refused --------------------------------------------------------------------------------------------
 
-LEAF = r"^a leaf Variable that requires grad is being used in an in-place operation\.$"
-VIEW = r"^a view of a leaf Variable that requires grad is being used in an in-place operation\.$"
+# PyTorch's text, behind which a note of the exception says what to do.
+LEAF = r"(?m)^a leaf Variable that requires grad is being used in an in-place operation\.$"
+VIEW = r"(?m)^a view of a leaf Variable that requires grad is being used in an in-place operation\.$"
 OVERLAP = (
     r"unsupported operation: more than one element of the written-to tensor refers to a single memory location\. "
     r"Please clone\(\) the tensor before performing the operation\."
