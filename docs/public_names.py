@@ -29,7 +29,6 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.nn",
     "tape.nn.functional",
     "tape.nn.init",
-    "tape.nn.parameter",
     "tape.nn.utils",
     "tape.nn.utils.rnn",
     "tape.sparse",

@@ -91,8 +91,8 @@ def _categories(
     edges = np.cumsum(odds, -1, odds.dtype).reshape(-1, odds.shape[-1])
     edges = edges / edges[:, -1:]
     draws = source.uniform(math.prod(shape), FLOAT64).reshape(-1, count)
-    found = [np.searchsorted(row, drawn) for row, drawn in zip(edges, draws, strict=True)]
-    return np.asarray(found, dtype).reshape(shape)
+    drawn = [np.searchsorted(row, draw) for row, draw in zip(edges, draws, strict=True)]
+    return np.asarray(drawn, dtype).reshape(shape)
 
 
 def _memory_order(spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -399,8 +399,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parameter import Parameter
+from torch.nn.modules.module import Module
 
-class GraphConvolution(nn.Module):
+class GraphConvolution(Module):
     def __init__(self, in_features, out_features, bias=True):
         super(GraphConvolution, self).__init__()
         self.in_features, self.out_features = in_features, out_features
