@@ -30,6 +30,7 @@ MODULES = (  # a class that several of them have is shown where it stands first
     "tape.nn.functional",
     "tape.nn.init",
     "tape.nn.utils",
+    "tape.nn.utils.rnn",
     "tape.sparse",
     "tape.optimize",
     "tape.quadrature",

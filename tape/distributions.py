@@ -10,7 +10,7 @@ import numpy as np
 
 from tape import linalg, special
 from tape.functions import broadcast_tensors, digamma, erf, erfinv, exp, lgamma, log, sigmoid, where
-from tape.numpy_interface.sampling import bernoulli, rand, randint, randn
+from tape.numpy_interface.sampling import bernoulli, multinomial, rand, randint, randn
 from tape.recording.creation import tensor
 from tape.tensors.dtypes import Size
 from tape.tensors.grad_modes import no_grad
@@ -194,9 +194,9 @@ class Categorical(_OfLogits):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         """Return samples, integers."""
-        edges = np.cumsum(np.asarray(self.probs.detach()), -1)
-        draws = rand(*sample_shape, *self.batch_shape, 1).numpy()
-        return constant_tensor(np.minimum((draws >= edges / edges[..., -1:]).sum(-1), edges.shape[-1] - 1))
+        rows = self.probs.detach().reshape(-1, self.probs.shape[-1])
+        draws = multinomial(rows, math.prod(sample_shape), replacement=True)
+        return draws.T.reshape(self._shape(sample_shape))
 
     def log_prob(self, value: Any) -> Any:
         """Return the logarithm of the probability."""

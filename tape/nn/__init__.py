@@ -1,5 +1,6 @@
 """PyTorch's ``torch.nn``: modules, layers, losses, initialisations."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from tape.nn import functional, init, layers, modules, sequences, utils
@@ -10,5 +11,8 @@ from tape.nn.sequences import *  # noqa: F403
 if TYPE_CHECKING:
     from tape.nn.made_modules import *  # noqa: F403 (a stub, which .ci/stubs.py writes)
 
+parameter = modules
+for _name in ("parameter", "modules.module"):  # where programs import Parameter and Module from
+    sys.modules[f"{__name__}.{_name}"] = modules
 __all__ = ["functional", "init", "utils"]
 __all__ += layers.__all__ + modules.__all__ + sequences.__all__

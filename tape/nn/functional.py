@@ -388,6 +388,17 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 dropout2d = dropout3d = dropout1d
 
 
+def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+    """Return samples of Gumbel-softmax along ``dim`` (Jang et al. 2017); ``hard``: one-hot, with the soft gradient."""
+    del eps  # PyTorch ignores it
+    noise = zeros(tuple(logits.shape), dtype=logits.dtype).exponential_().log()
+    soft = ((logits - noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    one = zeros(tuple(logits.shape), dtype=logits.dtype).scatter(dim, soft.detach().argmax(dim, keepdim=True), 1.0)
+    return one - soft.detach() + soft
+
+
 def _dropped(input: Any, p: float, training: bool, inplace: bool, shape: Sequence[int]) -> Any:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
@@ -512,6 +523,6 @@ __all__ = list(NAMES)
 __all__ += windows.__all__
 __all__ += [
     "batch_norm", "bilinear", "cosine_similarity", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding",
-    "group_norm", "instance_norm", "layer_norm", "linear", "normalize", "one_hot", "pad",
+    "group_norm", "gumbel_softmax", "instance_norm", "layer_norm", "linear", "normalize", "one_hot", "pad",
     "pairwise_distance", "pdist", "rms_norm", "scaled_dot_product_attention",
 ]  # fmt: skip

@@ -147,9 +147,15 @@ class Bilinear(Layer):
 
 
 class Embedding(Module):
-    """Rows of a table by their numbers: ``(...)`` to ``(..., embedding_dim)``; that of ``padding_idx`` stays."""
+    """Rows of a table by their numbers: ``(...)`` to ``(..., embedding_dim)``; that of ``padding_idx`` stays.
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **factory: Any) -> None:
+    ``sparse`` makes no difference: gradients are dense.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, sparse: bool = False,
+        **factory: Any,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings

@@ -1,18 +1,21 @@
-"""PyTorch's ``nn.utils``: gradients clipped, parameters as one vector."""
+"""PyTorch's ``nn.utils``: gradients clipped, parameters as one vector; `rnn`: sequences padded."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from tape.linalg import vector_norm
+from tape.nn import rnn
 from tape.recording import views
 from tape.recording.creation import tensor
 from tape.tensors.grad_modes import no_grad
 from tape.tensors.tensor import Tensor
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
+sys.modules[f"{__name__}.rnn"] = rnn  # PyTorch's name of that module, as os.path is a name of posixpath
 
 
 def _gradients(parameters: Any) -> list[Any]:

@@ -78,6 +78,23 @@ def _exponential(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
     return np.asarray(-np.log1p(-source.uniform(math.prod(shape), FLOAT64).reshape(shape)) / rate).astype(dtype)
 
 
+def _categories(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], odds: Array, replacement: bool
+) -> Array:  # fmt: skip
+    """Return categories along the last axis: by a race of exponential times, or by the cumulative odds if replaced."""
+    count, odds = shape[-1], np.broadcast_to(odds, (*shape[:-1], odds.shape[-1]))
+    if count == 1 or not replacement:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            speed = odds / _exponential(source, odds.shape, odds.dtype, 1.0)
+        first = speed.argmax(-1, keepdims=True) if count == 1 else (-speed).argsort(-1, kind="stable")[..., :count]
+        return np.ascontiguousarray(first, dtype)
+    edges = np.cumsum(odds, -1, odds.dtype).reshape(-1, odds.shape[-1])
+    edges = edges / edges[:, -1:]
+    draws = source.uniform(math.prod(shape), FLOAT64).reshape(-1, count)
+    drawn = [np.searchsorted(row, draw) for row, draw in zip(edges, draws, strict=True)]
+    return np.asarray(drawn, dtype).reshape(shape)
+
+
 def _memory_order(spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shape in the order in which the elements stand in memory, which PyTorch draws in, and a Draw's order.
 
@@ -269,6 +286,42 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     return _drawn(draw.array(), draw)
 
 
+@public(methods=True)
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:  # fmt: skip
+    """Return ``num_samples`` categories, by the weights (n) or (rows, n) that ``input`` holds: int64, (*, num_samples).
+
+    The weights need not have the sum 1. Without ``replacement`` a category comes once at most; ``RuntimeError`` where
+    there are fewer than samples, and for weights that are negative, not finite, or 0 everywhere.
+
+    >>> tape.multinomial(tape.tensor([0.0, 3.0, 0.0]), 1)
+    tensor([1])
+    """
+    record.note_escape(input)
+    odds = np.ascontiguousarray(as_array(input))
+    if odds.dtype.kind != "f":
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {odds.dtype.name}")
+    if odds.ndim not in {1, 2} or not odds.shape[-1]:
+        raise RuntimeError(
+            f"multinomial: prob_dist must be 1 or 2 dim, of one category or more, got {list(odds.shape)}"
+        )
+    if num_samples < 1:
+        raise RuntimeError("multinomial: cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > odds.shape[-1]:
+        raise RuntimeError(
+            "multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement; "
+            "give replacement=True"
+        )
+    if not (np.isfinite(odds) & (odds >= 0)).all():
+        raise RuntimeError("multinomial: probability tensor contains either `inf`, `nan` or element < 0")
+    if not odds.sum(-1).all():
+        raise RuntimeError("multinomial: invalid multinomial distribution (sum of probabilities <= 0)")
+    shape = (*odds.shape[:-1], int(num_samples))
+    draw = Draw(_categories, generator, shape, INT64, odds, bool(replacement))
+    return _drawn(draw.array(), draw)
+
+
 def _filled(x: Tensor, name: str, generator: Generator | None, function: Callable[..., Array], *args: Any) -> Tensor:
     shape, order = _memory_order(x.spec)
     draw = Draw(function, generator, shape, x.spec.dtype, *args, order=order)
@@ -339,5 +392,6 @@ def random_(
 
 
 __all__ = [
-    "bernoulli", "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "bernoulli", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm",
 ]  # fmt: skip

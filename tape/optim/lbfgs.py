@@ -50,14 +50,14 @@ class LBFGS(Optimizer):
         with enable_grad():
             first = closure()
         value, g = first.item(), self._flat(lambda p: p.grad)
-        x, evaluations[0] = self._flat(lambda p: p.detach()), 1
+        evaluations[0] = 1
         for iteration in range(1, group["max_iter"] + 1):
             if np.abs(g).max(initial=0.0) <= group["tolerance_grad"]:
                 break
             d = self._direction(state, g, group["history_size"])
             slope = float(g @ d)
             t = min(1.0, 1.0 / np.abs(g).sum()) * group["lr"] if state["n_iter"] == 1 else group["lr"]
-            before, state["t"] = value, t
+            x, before, state["t"] = self._flat(lambda p: p.detach()), value, t  # the closure may have changed them
             if slope > -change:
                 break
             if group["line_search_fn"] is not None:
@@ -68,7 +68,7 @@ class LBFGS(Optimizer):
                 self._put(x + t * d)
                 if iteration != group["max_iter"]:
                     value, g = at(x + t * d)
-            x, state["t"] = x + t * d, t
+            state["t"] = t
             small = np.abs(d * t).max() <= change or abs(value - before) < change
             if evaluations[0] >= group["max_eval"] or small:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,28 +136,56 @@ CosineAnnealingWarmRestarts = _schedule(
 
 
 class OneCycleLR(LRScheduler):
-    """Up to ``max_lr`` and down again within ``total_steps`` (Smith and Topin 2018); momentum stays as it is."""
+    """Up to ``max_lr`` and down again within ``total_steps``, momentum the other way (Smith and Topin 2018).
+
+    ``max_lr``: one rate, or a list of one a group. Where there are ``betas``, the first of them stands for momentum.
+    """
 
     def __init__(
-        self, optimizer: Any, max_lr: float, total_steps: int | None = None, epochs: int = 0, steps_per_epoch: int = 0,
-        pct_start: float = 0.3, anneal_strategy: str = "cos", *, cycle_momentum: bool = False, div_factor: float = 25.0,
-        final_div_factor: float = 1e4, last_epoch: int = -1,
+        self, optimizer: Any, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
+        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        cycle_momentum: bool = True, base_momentum: float = 0.85, max_momentum: float = 0.95, div_factor: float = 25.0,
+        final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1,
     ) -> None:  # fmt: skip
-        if cycle_momentum:
-            raise NotImplementedError("OneCycleLR: give cycle_momentum=False; momentum stays as it is")
-        self.total_steps = epochs * steps_per_epoch if total_steps is None else total_steps
-        self.rates_at = max_lr / div_factor, max_lr, max_lr / div_factor / final_div_factor
-        self.top, self.strategy = pct_start * self.total_steps - 1.0, anneal_strategy
+        if total_steps is None and (epochs is None or steps_per_epoch is None):
+            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        if cycle_momentum and optimizer.defaults.keys().isdisjoint(("momentum", "betas")):
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.total_steps: int = epochs * steps_per_epoch if total_steps is None else total_steps  # type: ignore[operator]
+        rise = pct_start * self.total_steps - 1.0
+        self.ends = [rise, 2.0 * rise, self.total_steps - 1.0] if three_phase else [rise, self.total_steps - 1.0]
+        self.max_lrs = list(max_lr) if isinstance(max_lr, list | tuple) else [max_lr] * len(optimizer.param_groups)
+        self.strategy, self.final_div_factor = anneal_strategy, final_div_factor
+        self.momenta = [max_momentum, base_momentum, max_momentum, max_momentum] if cycle_momentum else []
+        for group, top in zip(optimizer.param_groups, self.max_lrs, strict=True):
+            if last_epoch == -1:
+                group["initial_lr"] = top / div_factor
         super().__init__(optimizer, last_epoch)
 
     def rate(self, epoch: int, base: float, number: int) -> float:
         """Return the rate at a step."""
-        del base, number
         if epoch > self.total_steps:
             raise ValueError(f"OneCycleLR: tried to step {epoch} times; the number of steps is {self.total_steps}")
-        rises = epoch <= self.top
-        low, high = self.rates_at[:2] if rises else self.rates_at[1:]
-        part = epoch / self.top if rises else (epoch - self.top) / (self.total_steps - 1.0 - self.top)
+        again = [base] * (len(self.ends) - 2)
+        return self._annealed(epoch, [base, self.max_lrs[number], *again, base / self.final_div_factor])
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go to the next step."""
+        super().step(epoch)
+        if self.momenta:
+            momentum = self._annealed(self.last_epoch, self.momenta)
+            for group in self.optimizer.param_groups:
+                if "betas" in group:
+                    group["betas"] = (momentum, *group["betas"][1:])
+                else:
+                    group["momentum"] = momentum
+
+    def _annealed(self, epoch: int, values: list[float]) -> float:
+        """Return what lies between the values that the phases begin and end with."""
+        phase = min(bisect_left(self.ends, epoch), len(self.ends) - 1)
+        begin = self.ends[phase - 1] if phase else 0.0
+        part = (epoch - begin) / (self.ends[phase] - begin)
+        low, high = values[phase : phase + 2]
         return low + (high - low) * (part if self.strategy == "linear" else (1.0 - math.cos(math.pi * part)) / 2.0)
 
 

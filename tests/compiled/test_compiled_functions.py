@@ -19,7 +19,7 @@ SHAPES = [(4,), (4, 4)]
 CALLS = 5
 NO_FUNCTIONS = {
     "compile", "record", "value_and_grad", "load", "ensemble", "set_printoptions", "seed", "manual_seed", "graph",
-    "normal", "bernoulli", "rand_like", "randn_like", "randint_like",
+    "normal", "bernoulli", "multinomial", "rand_like", "randn_like", "randint_like",
 }  # fmt: skip
 ARGUMENTS: list[Callable[[Any], tuple[Any, ...]]] = [
     lambda x: (x,),

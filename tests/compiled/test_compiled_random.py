@@ -78,6 +78,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "shuffled": lambda x: x[tape.randperm(3)] * x,
     "normal": lambda x: x * tape.normal(1.0, 2.0, (3,)) + tape.normal(ODDS, 0.5) + tape.normal(0.0, ODDS),
     "bernoulli": lambda x: x * tape.bernoulli(ODDS) + tape.bernoulli(x, 0.5),
+    "multinomial": lambda x: x * tape.multinomial(ODDS, 3) + tape.multinomial(ODDS, 3, True),
     "a generator": lambda x: x + tape.rand(3, generator=OWN) * tape.rand(3) + tape.randn(3, generator=OWN),
     "twice": lambda x: x * tape.rand(3) - tape.rand(3),
     "out": lambda x: x * tape.rand(3, out=tape.empty(3)),

@@ -244,6 +244,33 @@ def test_functions(name: str) -> None:
     agree(*found, rtol=1e-7 if name in rounded else RTOL)
 
 
+@pytest.mark.parametrize("hard", [False, True])
+def test_gumbel_softmax(hard: bool) -> None:
+    """Samples and gradients are PyTorch's for the same seed."""
+
+    def run(lib: Any) -> Callable[..., Any]:
+        lib.manual_seed(4)
+        return lambda x: lib.nn.functional.gumbel_softmax(x, 0.7, hard, dim=0)
+
+    agree(outcome(tape, run(tape), [X2], []), outcome(torch, run(torch), [X2], []))
+
+
+def test_sequences_are_padded_and_unpadded() -> None:
+    def run(lib: Any, first: bool, side: str) -> Callable[..., Any]:
+        def padded(*x: Any) -> Any:
+            rnn = lib.nn.utils.rnn
+            y = rnn.pad_sequence(x, first, -1.5, padding_side=side)
+            return y, rnn.unpad_sequence(y.clone(), lib.tensor([3, 5, 1]), first)
+
+        return padded
+
+    rows = [numbers(n, 2, seed=n) for n in (3, 5, 1)]
+    for first, side in ((False, "right"), (True, "right"), (True, "left")):
+        agree(*(outcome(lib, run(lib, first, side), rows, []) for lib in (tape, torch)))
+    with pytest.raises(ValueError, match="left or right"):
+        tape.nn.utils.rnn.pad_sequence([tape.ones(2)], padding_side="up")
+
+
 def test_in_place_activations_write() -> None:
     for lib in (tape, torch):
         x = lib.tensor(EDGES)

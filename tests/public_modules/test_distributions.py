@@ -134,3 +134,8 @@ def test_numbers_are_pytorchs() -> None:
             torch.manual_seed(0)
             tape.manual_seed(0)
             np.testing.assert_allclose(b.sample((20,)), a.sample((20,)), rtol=1e-12)
+    for shape, sample_shape in (((3,), ()), ((2, 4), ()), ((2, 3, 5), (1,)), ((3, 4), (2, 6))):
+        torch.manual_seed(0)
+        tape.manual_seed(0)
+        b, a = (m.Categorical(logits=lib.randn(*shape)) for m, lib in ((d, tape), (theirs, torch)))
+        np.testing.assert_array_equal(b.sample(sample_shape), a.sample(sample_shape))

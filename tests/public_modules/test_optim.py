@@ -49,6 +49,8 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("OneCycleLR", {"max_lr": 0.1, "total_steps": 31, "cycle_momentum": False}),
     ("OneCycleLR", {"max_lr": 0.1, "epochs": 10, "steps_per_epoch": 4, "anneal_strategy": "linear",
                     "cycle_momentum": False}),
+    ("OneCycleLR", {"max_lr": [0.1, 0.2], "total_steps": 31, "div_factor": 10.0}),
+    ("OneCycleLR", {"max_lr": 0.1, "total_steps": 40, "three_phase": True, "base_momentum": 0.8}),
 ]  # fmt: skip
 
 
@@ -104,10 +106,35 @@ def test_lbfgs_has_pytorchs_numbers(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_goes_on_from_where_a_closure_has_put_the_parameters(search: str | None) -> None:
+    def found(lib: Any) -> Any:
+        p = lib.tensor([-1.5, 2.0], requires_grad=True)
+        optimizer = lib.optim.LBFGS([p], lr=0.5, max_iter=6, line_search_fn=search)
+
+        def closure() -> Any:
+            with lib.no_grad():
+                p.clamp_(-1.0, 0.75)
+            optimizer.zero_grad()
+            loss = (1 - p[0]) ** 2 + 10 * (p[1] - p[0] ** 2) ** 2
+            loss.backward()
+            return loss
+
+        return [optimizer.step(closure).item() for _ in range(4)], p.tolist()
+
+    theirs, ours = found(pytorch()), found(tape)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-9)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-9)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=[name for name, _ in SCHEDULES])
 def test_rates_are_pytorchs(schedule: Any) -> None:
-    theirs, ours = (trained(lib, "SGD", {"lr": 0.1}, 30, schedule) for lib in (pytorch(), tape))
-    np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-12, atol=1e-15)
+    for name, options in (("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {"lr": 0.1})):
+        if name == "Adam" and schedule[0] != "OneCycleLR":
+            continue
+        theirs, ours = (trained(lib, name, options, 30, schedule) for lib in (pytorch(), tape))
+        np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-8)
 
 
 def test_schedules_in_sequence_chained_and_on_a_plateau_are_pytorchs() -> None:
@@ -278,6 +305,8 @@ def test_bad_input_says_what() -> None:
         (lambda: tape.optim.Adam([p], betas=(0.9, 1.0)), ValueError, "Invalid betas value: 1.0"),
         (lambda: tape.optim.Adam([p], beta=0.9), TypeError, "unexpected keyword argument 'beta'"),
         (lambda: tape.optim.SGD([p], nesterov=True), ValueError, "Nesterov momentum requires"),
+        (lambda: tape.optim.lr_scheduler.OneCycleLR(tape.optim.Adagrad([p]), 0.1, 9), ValueError, "momentum or beta1"),
+        (lambda: tape.optim.lr_scheduler.OneCycleLR(tape.optim.Adam([p]), 0.1), ValueError, "either total_steps"),
         (lambda: tape.optim.LBFGS([p], line_search_fn="armijo"), RuntimeError, "only 'strong_wolfe'"),
     ):  # fmt: skip
         with pytest.raises(error, match=said):  # type: ignore[arg-type]

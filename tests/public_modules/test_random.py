@@ -64,6 +64,9 @@ DRAWS = {
         lib.normal(lib.arange(3, dtype=dtype), 0.5), lib.normal(1.0, lib.ones(3, dtype=dtype)),
         lib.normal(lib.zeros(3, dtype=dtype), lib.ones(3, dtype=dtype)),
     ],
+    "multinomial": lambda lib, dtype: [
+        *(lib.multinomial(lib.rand(3, 7, dtype=dtype), n, over) for n in (1, 3) for over in (False, True)),
+        lib.multinomial(lib.tensor([0.0, 2.0, 1.0], dtype=dtype), 9, replacement=True), lib.rand(2, dtype=dtype)],
     "random_": lambda lib, _: [lib.zeros(4, dtype=lib.int64).random_(0, 9), lib.zeros(4, dtype=lib.int32).random_(5)],
     "transposed": lambda lib, dtype: [lib.zeros(2, 3, dtype=dtype).uniform_().t()],
 }  # fmt: skip
@@ -264,6 +267,12 @@ def test_bad_arguments_draw_nothing() -> None:
         (lambda: tape.rand(-1), "negative dimension"),
         (lambda: tape.randperm(-1), "non-negative"),
         (lambda: tape.full((2,), 1.5).bernoulli(), "probabilities"),
+        (lambda: tape.multinomial(tape.ones(2), 3), "without replacement"),
+        (lambda: tape.multinomial(tape.ones(2), 0), "n_sample <= 0"),
+        (lambda: tape.multinomial(tape.zeros(2, 2), 1), "sum of probabilities <= 0"),
+        (lambda: tape.multinomial(tape.tensor([-1.0, 2.0]), 1), "element < 0"),
+        (lambda: tape.multinomial(tape.tensor([1, 2]), 1), "floating-point"),
+        (lambda: tape.multinomial(tape.ones(2, 2, 2), 1), "1 or 2 dim"),
     ):
         with pytest.raises((RuntimeError, TypeError), match=match):
             call()

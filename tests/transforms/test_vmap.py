@@ -388,6 +388,11 @@ DRAWS: dict[str, Callable[[Any, Any], Any]] = {
     "randint": lambda source, generator: source.randint(0, 10, (2,), generator=generator),
     "normal": lambda source, generator: source.normal(source.zeros(3), 2.0, generator=generator),
     "bernoulli": lambda source, generator: source.bernoulli(source.full((4,), 0.5), generator=generator),
+    "multinomial": lambda source, generator: source.multinomial(source.arange(4.0), 2, generator=generator),
+    "multinomial, one": lambda source, generator: source.multinomial(source.arange(4.0), 1, generator=generator),
+    "multinomial, replaced": lambda source, generator: source.multinomial(
+        source.arange(4.0), 5, True, generator=generator
+    ),
     "normal_": lambda source, generator: source.zeros(3).normal_(generator=generator),
 }
 
