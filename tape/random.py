@@ -223,9 +223,8 @@ class Draw:
         if (drawn := _drawn.get()) is not None and self.generator not in drawn:
             drawn[self.generator] = self.generator.snapshot()
         numbers = self.function(self.generator, *self.args)
-        if not self.order:
-            return numbers
-        return np.ascontiguousarray(np.moveaxis(numbers, range(-len(self.order), 0), self.order))
+        turned = np.moveaxis(numbers, range(-len(self.order), 0), self.order) if self.order else numbers
+        return np.asarray(turned, order="C")  # replays read memory in order
 
     def repeated(self, size: int) -> Draw:
         """Return what draws so many sets of such numbers, one along each place of a leading axis."""
