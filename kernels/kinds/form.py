@@ -124,21 +124,21 @@ class Form:
         words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
-    def _input_block(self, source: Spec, pull: Pull | None, covers: int) -> list[int]:
-        constant_result, reads_constant, reused, run = structs.NEVER, structs.NONE, structs.NONE, 0
+    def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+        constant_result, reads_constant, reused, run, keeps = structs.NEVER, structs.NONE, structs.NONE, 0, False
         if self.kind == structs.PULLS and isinstance(pull, PrintedLoop):
-            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=bool(covers))
+            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
             reads_constant = (
                 structs.UNREQUESTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else structs.NONE
             )
-            reused = suits(pull, source, self.spec, covers=bool(covers))
-            keeps = pull.skips and pull.scatter is pull.gather is None and pull.expression.head != "cut"
-            covers = structs.KEEPS_WHOLE if covers and keeps else covers
+            reused = suits(pull, source, self.spec, covers=covers)
+            keeps = covers and pull.skips and pull.scatter is pull.gather is None and pull.expression.head != "cut"
             run = run_of(pull) if not covers else 0
         shape_words = where(source.native_shape_words()) if source.in_order and source.alike else 0
         return row(
-            InputBlock, buffer=source.buffer_size, item=source.dtype.itemsize, covers=covers, constant=constant_result,
-            spread=reads_constant, shape_words=shape_words, reused=reused, run=run,
+            InputBlock, buffer=source.buffer_size, item=source.dtype.itemsize, constant=constant_result,
+            covers=structs.KEEPS_WHOLE if keeps else covers, spread=reads_constant, shape_words=shape_words,
+            reused=reused, run=run,
         )  # fmt: skip
 
     def _kept(self, place: int, name: str) -> int:
@@ -271,8 +271,13 @@ def scattered(source: Spec, spec: Spec, axis: int, place: int) -> PrintedLoop:
         target[axis] = 0
         if len(spec.shape) < len(source.shape):
             target.pop(axis)
+    return scattered_from(source, spec, tuple(target), step, place)
+
+
+def scattered_from(source: Spec, spec: Spec, starts: Strides, step: int, place: int) -> PrintedLoop:
+    """Return the same, of places that are so many bytes apart, counted from where these strides lead."""
     operands = (
-        KernelOperand("target", source.dtype, 0, tuple(target)),
+        KernelOperand("target", source.dtype, 0, starts),
         KernelOperand("g", spec.dtype, 1, spec.gradient),
         KernelOperand("i", INT64, place, dense(spec.shape, INT64.itemsize)),
     )

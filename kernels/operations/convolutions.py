@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import INT64, Array, Spec, dense
+from kernels.foundation.specs import Array, Spec
+from kernels.kinds.form import scattered_from
 from kernels.kinds.routine import Routine
 from kernels.language import jit
 from kernels.native.c_api import NATIVE
 from kernels.operations.solves import plus
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowValue, address, run_at
-from kernels.rules.op import dispatched, passed, picked, placed, put
+from kernels.rules.loop_printer import PrintedLoop, RowValue, address, run_at
+from kernels.rules.op import dispatched, picked, placed, put
 
 Pair = tuple[int, ...]
 How = tuple[Pair, Pair, Pair, int]
@@ -188,12 +189,7 @@ def _max_pool_native(source: Spec, spec: Spec, **_: Any) -> PrintedLoop | None:
     item = source.dtype.itemsize
     if source.gradient[2:] != (source.shape[3] * item, item):
         return None
-    operands = (
-        KernelOperand("target", source.dtype, 0, (*source.gradient[:2], 0, 0)),
-        KernelOperand("g", spec.dtype, 1, spec.gradient),
-        KernelOperand("i", INT64, 3, dense(spec.shape, INT64.itemsize)),
-    )
-    return PrintedLoop(passed, spec.shape, operands, scatter=item)
+    return scattered_from(source, spec, (*source.gradient[:2], 0, 0), item, 3)
 
 
 Routine(

@@ -12,6 +12,7 @@ from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.elementwise import Reduction, Select
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
+from kernels.native.structs import LARGE
 from kernels.rules.loop_printer import SHORT, PrintedLoop, RowPull, RowValue, row_pull, row_value
 from kernels.rules.op import cut, narrow, picked, placed, put, wide
 
@@ -175,7 +176,7 @@ def _standardize(x: Any, *, dims: Dims, eps: float) -> Any:
     return apart / np.sqrt(np.mean(apart * apart, axis=dims, keepdims=True) + eps)
 
 
-def _standardize_vjp(g: Any, y: Any, x: Any, dims: Dims, eps: float) -> Any:
+def _standardize_vjp(g: Any, x: Any, y: Any, dims: Dims, eps: float) -> Any:
     """Return the derivative, a symmetric matrix of rank two less than the rows are long, times g."""
     apart = x - np.mean(x, axis=dims, keepdims=True)
     root = np.sqrt(np.mean(apart * apart, axis=dims, keepdims=True) + eps)
@@ -189,16 +190,13 @@ def _standardize_parts(x: Any, dims: Dims, eps: float) -> Any:
 
 
 def _standardize_native(source: Spec, spec: Spec, dims: Dims, eps: float) -> RowPull | None:
-    rule, name, in_order = (
-        lambda g, x, y: _standardize_vjp(g, y, x, dims, eps),
-        "standardize_vjp",
-        _last(dims, spec.shape),
-    )
-    return row_pull(source, spec, dims, name, rule, name, rule, number=eps, any_size=in_order)
+    rule, name = functools.partial(_standardize_vjp, dims=dims, eps=eps), "standardize_vjp"
+    return row_pull(source, spec, dims, name, rule, name, rule, number=eps, any_size=_last(dims, spec.shape))
 
 
 def _standardize_rows(shape: Dims, dtype: Any, dims: Dims, eps: float) -> RowValue | None:
-    return row_value(shape, dtype, "standardize", dims, eps, any_size=_last(dims, shape))
+    # Of longer rows NumPy's sums, by pairs, are nearer.
+    return row_value(shape, dtype, "standardize", dims, eps, any_size=_last(dims, shape), longest=LARGE)
 
 
 def _last(dims: Dims, shape: Dims) -> bool:
@@ -207,7 +205,7 @@ def _last(dims: Dims, shape: Dims) -> bool:
 
 Routine(
     name="standardize", doc="Tensor of mean 0 and variance 1 over dims; the variance counts for eps more.",
-    forward=_standardize, vjp=_standardize_vjp, jvp=lambda t, y, x, dims, eps: _standardize_vjp(t, y, x, dims, eps),
+    forward=_standardize, vjp=_standardize_vjp, jvp=lambda t, x, y, dims, eps: _standardize_vjp(t, x, y, dims, eps),
     native=_standardize_native, rows=_standardize_rows, parts=_standardize_parts,
     samples=((((5,),), {"dims": (0,), "eps": 0.1}), (((2, 3, 2),), {"dims": (1, 2), "eps": 0.0})),
 )  # fmt: skip
@@ -449,8 +447,9 @@ def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> PrintedLoop:
 _LEAST = 8  # elements that come first up to which a pass over each row, of any length, finds them
 
 
-def _few(shape: Strides, dtype: Any, name: str, dim: int, number: float, **result: Any) -> RowValue | None:
-    return row_value(shape, dtype, name, (dim,), float(number), longest=SHORT, places=True, **result)
+def _few(shape: Strides, dtype: Any, name: str, dim: int, number: float, longest: Any = SHORT, **more: Any) -> Any:
+    more |= {"longest": longest, "any_size": longest is None}
+    return row_value(shape, dtype, name, (dim,), float(number), places=True, **more)
 
 
 _WHOLE = ((((5,),), {"dim": 0, "descending": False}), (((3, 4),), {"dim": 0, "descending": True}))
@@ -467,9 +466,8 @@ Routine(
     name="topk", doc="The k largest or smallest elements along a dim, in order, and their places.", extras=("places",),
     cuts=True, forward=_topk, vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim), native=_to_places,
-    rows=lambda shape, dtype, k, dim, largest: row_value(
-        shape, dtype, "topk", (dim,), float(largest), places=True, length=k, any_size=k <= _LEAST,
-        longest=1 << 62 if k <= _LEAST else SHORT,
+    rows=lambda shape, dtype, k, dim, largest: _few(
+        shape, dtype, "topk", dim, largest, None if k <= _LEAST else SHORT, length=k
     ),
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )  # fmt: skip

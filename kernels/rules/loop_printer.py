@@ -506,7 +506,7 @@ def row_value(
     number: float = 0.0,
     *,
     keepdim: bool | None = None,
-    longest: int = LARGE,
+    longest: int | None = None,
     length: int | None = None,
     places: bool = False,
     any_size: bool = False,
@@ -515,7 +515,7 @@ def row_value(
     rows = extents(shape, dims)
     if rows is None or dtype not in (np.float64, np.float32) or not NATIVE:
         return None
-    if 0 in rows or rows[1] > longest or length == 0:
+    if 0 in rows or length == 0 or (longest is not None and rows[1] > longest):
         return None
     if math.prod(rows) * dtype.itemsize >= LARGE and not any_size:
         return None

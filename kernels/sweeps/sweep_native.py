@@ -89,6 +89,11 @@ def reusing_operand(h, operands, block: FormBlock, bucket: Bucket):
     return -1
 
 
+def whole(bucket: Bucket):
+    """WHOLE where a cotangent is, and no hook may have changed it."""
+    return bucket.flags & WHOLE if bucket.flags & PAUSED == 0 else 0
+
+
 def reuse_cotangent(target: Bucket, input_block: InputBlock, bucket: Bucket, pointers):
     """Run a pullback in the cotangent's memory, and let the target own that."""
     pointer = bucket.pointer
@@ -96,7 +101,7 @@ def reuse_cotangent(target: Bucket, input_block: InputBlock, bucket: Bucket, poi
         store_i8(pointers + 8, pointer)
         call_kernel(input_block.reused, word(input_block, InputBlock.reused + 1), pointers, 0)
     target.pointer = pointer
-    target.flags |= OWNED | TOUCHED | (bucket.flags & WHOLE if input_block.covers == KEEPS_WHOLE else 0)
+    target.flags |= OWNED | TOUCHED | (whole(bucket) if input_block.covers == KEEPS_WHOLE else 0)
     bucket.pointer = 0
     bucket.flags &= ~OWNED
 
@@ -116,11 +121,6 @@ def spreads(block: FormBlock, input_block: InputBlock):
         input_block.spread = REQUESTED
         block.ready = 0
     return input_block.spread > REQUESTED
-
-
-def whole(bucket: Bucket):
-    """WHOLE where a cotangent is, and no hook may have changed it."""
-    return bucket.flags & WHOLE if bucket.flags & PAUSED == 0 else 0
 
 
 def add_plainly(input_block: InputBlock, target: Bucket, cotangent, is_whole, pointers):

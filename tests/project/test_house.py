@@ -97,7 +97,7 @@ MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 30
-MOST_IN_ALL = {"kernels": (41_631, 110), "tape": (53_386, 179)}
+MOST_IN_ALL = {"kernels": (41_630, 110), "tape": (53_386, 179)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi", "tape/nn/made_functions.pyi", "tape/nn/made_modules.pyi"}
 """What an installation writes; none of it is committed."""
